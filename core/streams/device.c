@@ -143,15 +143,24 @@ strata_status strata_device_get(int ordinal, strata_device **out)
     return status;
 }
 
-size_t strata_device_free_bytes(strata_device *device)
+bool strata_device_read_free_bytes(strata_device *device, size_t *bytes)
 {
-    size_t free_bytes = 0, total = 0;
+    size_t total;
     strata_call_scope scope;
+    *bytes = 0;
     if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
         STRATA_SUCCESS)
-        return 0;
-    if (strata_cu.MemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
-        free_bytes = 0;
+        return false;
+    const bool known = strata_cu.MemGetInfo(bytes, &total) == CUDA_SUCCESS;
+    if (!known)
+        *bytes = 0;
     strata_call_scope_leave(&scope);
+    return known;
+}
+
+size_t strata_device_free_bytes(strata_device *device)
+{
+    size_t free_bytes;
+    strata_device_read_free_bytes(device, &free_bytes);
     return free_bytes;
 }

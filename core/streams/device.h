@@ -66,7 +66,10 @@ static inline strata_device *strata_device_if_open(int ordinal)
     return atomic_load_explicit(&strata_devices[ordinal], memory_order_acquire);
 }
 
-/* 0 if the driver does not say. */
+/* What is free on the device. False, and 0 bytes: the driver does not say. */
+bool strata_device_read_free_bytes(strata_device *device, size_t *bytes);
+
+/* 0 also if the driver does not say. */
 size_t strata_device_free_bytes(strata_device *device);
 
 #endif

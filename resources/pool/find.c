@@ -152,10 +152,11 @@ static pool_result search_other_side(const pool_search *search)
     return search_locked(&there);
 }
 
-static pool_result search_below(pool_search *search)
+/* Then in memory of the layer below. */
+static pool_result search_once(pool_search *search)
 {
-    search->outcome->initial = false;
-    return take_steps(search, NONE);
+    const pool_result found = search_locked(search);
+    return found == POOL_NOTHING ? take_steps(search, NONE) : found;
 }
 
 /* One thread at a time: none is refused memory that another is about to free. If other threads take memory mapped for
@@ -178,7 +179,7 @@ static pool_result search_remappable_waiting(pool_search *search)
 static pool_result search_waiting(pool_search *search)
 {
     search->may_wait = true;
-    return search->self->store.source->remappable ? search_remappable_waiting(search) : search_below(search);
+    return search->self->store.source->remappable ? search_remappable_waiting(search) : search_once(search);
 }
 
 /* A layer below asks others itself. */
@@ -207,16 +208,13 @@ static pool_result search_in_neighbours(pool_search *search, pool_result (*again
  * also of other stacks. */
 static pool_result search_all(pool_search *search)
 {
-    const bool remappable = search->self->store.source->remappable;
     search->limited = *search->need;
     search->limited.budget_limit = pool_limit_by_budgets(search->self, search->need);
     search->need = &search->limited;
-    pool_result found = search_locked(search);
-    if (found == POOL_NOTHING && !remappable)
-        found = search_below(search);
+    pool_result found = search_once(search);
     if (found == POOL_NOTHING)
-        found = search_in_neighbours(search, remappable ? search_locked : search_below);
-    if (found == POOL_NOTHING && remappable)
+        found = search_in_neighbours(search, search_once);
+    if (found == POOL_NOTHING && search->self->store.source->remappable)
         found = search_other_side(search);
     if (found == POOL_NOTHING)
         found = search_waiting(search);

@@ -31,33 +31,21 @@ void pool_policy_begin(pool *self)
 
 /* ---- limits ---- */
 
-static bool read_device_left(const pool *self, uint64_t *left)
-{
-    size_t free_bytes, total;
-    strata_call_scope scope;
-    strata_error_suppress_begin();
-    bool known = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
-                 STRATA_SUCCESS;
-    if (known) {
-        known = strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS;
-        strata_call_scope_leave(&scope);
-    }
-    strata_error_suppress_end(false);
-    *left = known ? free_bytes : 0;
-    return known;
-}
-
 /* A deterministic pool does not look at what other programs leave. UINT64_MAX: memory of another kind. */
 static uint64_t device_limit(const pool *self)
 {
     strata_resource *below = self->resource.upstream;
-    const uint64_t total = self->device->info.total_bytes, reserved = self->store.reserved;
-    uint64_t left;
+    const uint64_t total = self->device->info.total_bytes;
+    size_t left;
     if (below && !(below->ops->capabilities(below) & STRATA_CAPABILITY_DEVICE_MEMORY))
         return UINT64_MAX;
-    if (self->deterministic || !read_device_left(self, &left))
+    if (self->deterministic)
         return total;
-    return reserved + left < total ? reserved + left : total;
+    strata_error_suppress_begin();
+    const bool known = strata_device_read_free_bytes(self->device, &left);
+    strata_error_suppress_end(false);
+    const uint64_t most = self->store.reserved + left;
+    return known && most < total ? most : total;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
