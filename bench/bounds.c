@@ -220,14 +220,14 @@ static bool statistics_take(const layer *self, size_t bytes, CUstream stream, st
     bump(&local->totals[0], out->bytes);
     bump(&local->totals[1], bytes);
     bump(&local->totals[2], 1);
-    return count_live(local, 0, (int64_t)out->bytes) & count_live(local, 1, 1);
+    return count_live(local, 0, (int64_t)out->bytes) && count_live(local, 1, 1);
 }
 
 static bool statistics_give(const layer *self, const strata_block *block, entry *freed)
 {
     thread_part *local = own;
     if (!load(&freed->origin_above) ||
-        !(count_live(local, 0, -(int64_t)load(&freed->bytes)) & count_live(local, 1, -1)))
+        !(count_live(local, 0, -(int64_t)load(&freed->bytes)) && count_live(local, 1, -1)))
         return false;
     return self->below->give(self->below, block, freed);
 }
