@@ -15,6 +15,9 @@ static void context_ended(CUcontext context)
 
 void exec_device_was_reset(int ordinal)
 {
+    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
+    if (device)
+        exec_forget_waiting(device);
     const CUcontext context = exec_device_give_up(ordinal);
     if (context)
         context_ended(context);

@@ -325,7 +325,6 @@ CUcontext exec_device_give_up(int ordinal)
     atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
     pthread_mutex_unlock(&starting);
-    exec_forget_waiting(device);
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);
     pthread_mutex_lock(&device->publishing);
