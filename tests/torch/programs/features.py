@@ -4,6 +4,7 @@ A check returns a short text of what it saw, raises Skip where this machine or b
 other exception. The names of those to run can be given as arguments; --limit says that memory is limited to little, so
 that the check of running out is quick.
 """
+import copy
 import gc
 import json
 import os
@@ -239,6 +240,7 @@ def graph():
     del captured, result, expected, held, weight
     gc.collect()
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # one for each stream that multiplied
     torch.cuda.empty_cache()
     expect(torch.cuda.memory_allocated() <= before + 32 * MIB, torch.cuda.memory_allocated() - before)
 
@@ -311,10 +313,11 @@ def graphed_callables():
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).cuda()
     inputs = torch.randn(32, 256, device="cuda")
-    expected = model(inputs)
+    # Of a copy: what a backward pass leaves on a model's parameters belongs to its stream, and ends a capture.
+    other = copy.deepcopy(model)
+    expected = other(inputs)
     expected.sum().backward()
-    gradient = model[0].weight.grad.clone()
-    model.zero_grad(set_to_none=True)
+    gradient = other[0].weight.grad.clone()
     graphed = torch.cuda.make_graphed_callables(model, (torch.randn(32, 256, device="cuda"),))
     result = graphed(inputs)
     result.sum().backward()
