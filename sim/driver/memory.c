@@ -88,6 +88,13 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
     return cuMemHostAlloc(pp, bytesize, 0);
 }
 
+/* Of CUDA 2.0. */
+CUresult cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+    sim_called_as(__func__);
+    return cuMemHostAlloc(pp, bytesize, 0);
+}
+
 CUresult cuMemFreeHost(void *p)
 {
     CUresult result = sim_enter_unsafe();
@@ -129,6 +136,13 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (result != CUDA_SUCCESS)
         return result;
     return sim_leave(sim_memory_register(context, (uint64_t)(uintptr_t)p, bytesize, Flags));
+}
+
+/* Of CUDA 4.0. */
+CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+    sim_called_as(__func__);
+    return cuMemHostRegister_v2(p, bytesize, Flags);
 }
 
 CUresult cuMemHostUnregister(void *p)

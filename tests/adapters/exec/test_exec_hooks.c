@@ -19,16 +19,22 @@ static void remove_folder(const char *path, const char *name)
     rmdir(path);
 }
 
-/* On the driver with more functions than the simulated one, which it leads to. */
-static outcome *run_wider(const char *options, const char *words)
+/* On a driver that leads to the simulated one. */
+static outcome *run_behind(const char *library, const char *options, const char *words)
 {
-    const char *path = folder_with("libwider_driver.so", "libcuda.so.1");
+    const char *path = folder_with(library, "libcuda.so.1");
     setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
     outcome *result =
         run(text_of("exec --driver %s/libcuda.so.1%s%s -- %s/%s", path, *options ? " " : "", options, folder, words));
     unsetenv("NEWER_DRIVER_BEHIND");
     remove_folder(path, "libcuda.so.1");
     return result;
+}
+
+/* On the driver with more functions than the simulated one. */
+static outcome *run_wider(const char *options, const char *words)
+{
+    return run_behind("libwider_driver.so", options, words);
 }
 
 /* A number of the report, by the names on the way to it. */
@@ -111,11 +117,7 @@ static void a_call_that_no_hook_covers_passes_and_is_counted(void **state)
 static void a_linked_function_that_no_hook_covers_is_named(void **state)
 {
     (void)state;
-    const char *path = folder_with("libnewer_driver.so", "libcuda.so.1");
-    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
-    outcome *result = run(text_of("exec --driver %s/libcuda.so.1 --json -- %s/newer_linked", path, folder));
-    unsetenv("NEWER_DRIVER_BEHIND");
-    remove_folder(path, "libcuda.so.1");
+    outcome *result = run_behind("libnewer_driver.so", "--json", "newer_linked");
     assert_string_equal(result->out, "thing 5\n");
     json_t *report = report_of(result);
     const json_t *names = json_object_get(report, "linked_and_not_covered");
