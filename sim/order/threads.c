@@ -4,10 +4,19 @@
 
 /* Guarded by sim.lock. */
 static struct {
-    pthread_key_t key;
+    pthread_key_t key; /* only for the ends of threads */
     bool open;
+    uint64_t opened; /* how often */
     sim_thread *first;
 } threads;
+
+/* The thread's own state, of the driver as it was opened then. Not the key's value: where this library is in a
+ * namespace of its own (dlmopen), its C library gives out keys that are the program's, too, and the values are the
+ * same. */
+static _Thread_local struct {
+    sim_thread *thread;
+    uint64_t opened;
+} own;
 
 static void forget_in_captures(const sim_thread *thread)
 {
@@ -53,6 +62,7 @@ static void thread_ends(void *data)
 bool sim_threads_open(void)
 {
     threads.open = pthread_key_create(&threads.key, thread_ends) == 0;
+    threads.opened++;
     return threads.open;
 }
 
@@ -68,14 +78,14 @@ void sim_threads_close(void)
 
 sim_thread *sim_thread_self(void)
 {
-    sim_thread *thread = pthread_getspecific(threads.key);
-    if (thread)
-        return thread;
-    thread = calloc(1, sizeof *thread);
+    if (own.thread && own.opened == threads.opened)
+        return own.thread;
+    sim_thread *thread = calloc(1, sizeof *thread);
     if (!thread)
         return NULL;
     thread->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    if (pthread_setspecific(threads.key, thread) != 0) {
+    /* A value that is there already is the program's: this thread's end is not told, and its state stays. */
+    if (!pthread_getspecific(threads.key) && pthread_setspecific(threads.key, thread) != 0) {
         free(thread);
         return NULL;
     }
@@ -83,6 +93,8 @@ sim_thread *sim_thread_self(void)
     if (thread->next)
         thread->next->previous = thread;
     threads.first = thread;
+    own.thread = thread;
+    own.opened = threads.opened;
     return thread;
 }
 
