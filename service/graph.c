@@ -97,6 +97,11 @@ strata_status service_graph_check_made(const strata_service_graph *graph)
     case SERVICE_GRAPH_MADE:
         return STRATA_SUCCESS;
     case SERVICE_GRAPH_FAILED:
+        if (atomic_load_explicit(&graph->generation, memory_order_relaxed) !=
+            strata_device_state_generation(graph->service->state))
+            return strata_fail(STRATA_ERROR_STALE,
+                               "graph \"%s\" is stale: the context was lost while it was made; record it again",
+                               graph->name);
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "graph \"%s\" could not be made: the answer to its end says why",
                            graph->name);
     default:

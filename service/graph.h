@@ -25,7 +25,7 @@ struct strata_service_graph {
     service_list parts; /* requests that are not done, in order; constant once it has ended, until that request is */
 
     _Atomic int made;               /* service_graph_made; written by the service's thread */
-    _Atomic uint64_t generation;    /* in which it was made; likewise */
+    _Atomic uint64_t generation;    /* in which its end was sent, then in which it was made */
     bool begun;                     /* its end was; the service's thread alone, as are the next ones */
     uint64_t recorded;              /* in a recording: its number; 0: none */
     strata_graph *local;            /* in process; ended by the last holder, as is the next */

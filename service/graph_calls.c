@@ -93,6 +93,8 @@ strata_status strata_service_graph_end(strata_service_graph *graph, const strata
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_service_graph_end: graph \"%s\" was ended, or nothing is recorded in it",
                            graph->name);
+    atomic_store_explicit(&graph->generation, strata_device_state_generation(graph->service->state),
+                          memory_order_relaxed);
     status = submit(graph, SERVICE_MAKE_GRAPH, send, "strata_service_graph_end", out);
     if (status != STRATA_SUCCESS)
         change_ended(graph, true);

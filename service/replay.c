@@ -172,9 +172,22 @@ static strata_status make_views(replay *self)
     return status;
 }
 
-/* After a line: views go, and allocations that it was the last to name. */
+/* A launch under way keeps its graph. */
+static void let_go_of_graph(replay *self)
+{
+    const recorded_request *request = &self->request;
+    replay_graph *graph =
+        request->kind == SERVICE_PLAY_GRAPH && request->number ? &self->file.graphs[request->number - 1] : NULL;
+    if (!graph || graph->last_line != self->line)
+        return;
+    strata_service_graph_release(graph->handle);
+    graph->handle = NULL;
+}
+
+/* After a line: views go, and allocations and graphs that it was the last to name. */
 static void let_go_of_named(replay *self)
 {
+    let_go_of_graph(self);
     for (size_t i = 0; i < self->request.ref_count; i++) {
         replay_allocation *allocation = allocation_of(self, &self->request.refs[i]);
         strata_ref_release(self->views[i]);

@@ -116,12 +116,14 @@ static bool check_ref(replay_file *file, const recorded_ref *ref, uint64_t line,
 }
 
 /* A graph's requests stand before its end, and those of no other one in between. */
-static bool check_graph(replay_file *file, const recorded_request *request, recording_problem *problem)
+static bool check_graph(replay_file *file, const recorded_request *request, uint64_t line, recording_problem *problem)
 {
     if (request->into && !check_next(problem, "a graph that is recorded", request->into, file->graph_count))
         return false;
     if (request->kind == SERVICE_PLAY_GRAPH && request->number > file->graph_count)
         return refuse_number(problem, "graph", request->number, file->graph_count);
+    if (request->kind == SERVICE_PLAY_GRAPH && request->number)
+        file->graphs[request->number - 1].last_line = line;
     if (request->kind != SERVICE_MAKE_GRAPH)
         return true;
     if (!check_next(problem, "a graph", request->number, file->graph_count))
@@ -144,7 +146,7 @@ static bool check_request(replay_file *file, const recorded_request *request, ui
     }
     if (request->kind == SERVICE_LAUNCH && request->number > file->module_count)
         return refuse_number(problem, "module", request->number, file->module_count);
-    if (!check_graph(file, request, problem))
+    if (!check_graph(file, request, line, problem))
         return false;
     bool fine = true;
     for (size_t i = 0; i < request->ref_count && fine; i++)

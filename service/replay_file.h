@@ -21,6 +21,7 @@ typedef struct replay_module {
 typedef struct replay_graph {
     struct strata_service_graph *handle; /* the replay's, as is the rest; zero at first */
     bool incomplete;                     /* one of its requests could not be asked */
+    uint64_t last_line;                  /* that launches it; 0: none */
 } replay_graph;
 
 typedef struct replay_file {

@@ -6,13 +6,14 @@
  *     strata_service_fill(service, sums, 0, 4, &into, NULL);
  *     strata_service_launch(service, &kernel, &into, NULL);
  *     strata_service_sgemm(service, &product, &into, NULL);
- *     strata_service_graph_end(graph, NULL, &future);        the device's graph is made: wait, or launch it at once
- *     strata_service_graph_launch(graph, NULL, &future);
+ *     strata_service_graph_end(graph, NULL, &made);          the device's graph is made: wait, or launch it at once
+ *     strata_service_graph_launch(graph, NULL, &done);       a future each: made's answer says why it was not
  *     strata_service_graph_release(graph);
  *
  * What is recorded is checked as any request, and copied: strata_service_copy, _fill, _launch, _blas and _sgemm; other
- * requests answer UNSUPPORTED. Recorded requests are done in their order, each after the one before it. `out` is NULL,
- * and of the options only `graph` is set: a recorded request has no answer of its own.
+ * requests answer UNSUPPORTED. A request that is refused is not recorded, and the graph lacks it: check each status.
+ * Recorded requests are done in their order, each after the one before it. `out` is NULL: a recorded request has no
+ * answer of its own. Of the options only `graph` counts; a time limit or a callback is refused.
  *
  * A graph keeps the memory of the references that it names. It belongs to the generation in which it was made: after
  * the context is lost it is stale, and is recorded again with new references and modules. Any thread may call. */
@@ -36,14 +37,15 @@ STRATA_API strata_status strata_service_graph_begin(strata_service *service, con
                                                     strata_service_graph **out);
 
 /* Ends the recording, and makes the device's graph: a request. An answer that is a failure (its message names the
- * recorded request) leaves a graph that can only be released. Errors besides: INVALID_VALUE (nothing is recorded, or it
+ * recorded request) leaves a graph that can only be released, but for TIMEOUT and CANCELLED: if the end had begun, the
+ * graph may be made all the same. Errors besides: INVALID_VALUE (nothing is recorded, or it
  * was ended). After QUEUE_FULL it can be called again. */
 STRATA_API strata_status strata_service_graph_end(strata_service_graph *graph, const strata_send_options *send,
                                                   strata_future **out);
 
 /* Does what was recorded; the answer comes when it is complete. May be sent before the answer to the end, by that
- * sender with that priority. Errors, at once or as the answer: STALE (the context was rebuilt since), INVALID_VALUE
- * (the graph was not ended, or could not be made). */
+ * sender with that priority. Errors, at once or as the answer: STALE (the context was rebuilt since, or lost while it
+ * was made), INVALID_VALUE (the graph was not ended, or could not be made). */
 STRATA_API strata_status strata_service_graph_launch(strata_service_graph *graph, const strata_send_options *send,
                                                      strata_future **out);
 
