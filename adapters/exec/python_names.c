@@ -112,14 +112,14 @@ static void read_fields(const exec_python_layout *layout, uintptr_t address, con
     fields[6] = word_at(code, layout->code_table);
 }
 
+/* Each field is read before the last look at `changes`, and written behind the first change of it. */
 static void *recall(known_place *place, const uintptr_t fields[FIELDS])
 {
     const uint32_t before = atomic_load_explicit(&place->changes, memory_order_acquire);
     bool same = !(before & 1);
     for (size_t i = 0; i < FIELDS; i++)
-        same = same && atomic_load_explicit(&place->fields[i], memory_order_relaxed) == fields[i];
-    const uintptr_t frame = atomic_load_explicit(&place->frame, memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
+        same = same && atomic_load_explicit(&place->fields[i], memory_order_acquire) == fields[i];
+    const uintptr_t frame = atomic_load_explicit(&place->frame, memory_order_acquire);
     same = same && atomic_load_explicit(&place->changes, memory_order_relaxed) == before;
     return same ? (void *)frame : NULL; /* NOLINT: made by strata_call_stack_text_frame */
 }
@@ -130,10 +130,9 @@ static void remember(known_place *place, const uintptr_t fields[FIELDS], void *f
     if (before & 1 || !atomic_compare_exchange_strong_explicit(&place->changes, &before, before + 1,
                                                                memory_order_acquire, memory_order_relaxed))
         return;
-    atomic_thread_fence(memory_order_release);
     for (size_t i = 0; i < FIELDS; i++)
-        atomic_store_explicit(&place->fields[i], fields[i], memory_order_relaxed);
-    atomic_store_explicit(&place->frame, (uintptr_t)frame, memory_order_relaxed);
+        atomic_store_explicit(&place->fields[i], fields[i], memory_order_release);
+    atomic_store_explicit(&place->frame, (uintptr_t)frame, memory_order_release);
     atomic_store_explicit(&place->changes, before + 2, memory_order_release);
 }
 
