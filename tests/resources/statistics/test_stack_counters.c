@@ -5,7 +5,7 @@
 
 enum { MOST = 16 };
 
-static volatile unsigned kept; /* no call is the last thing that a function does */
+static _Thread_local volatile unsigned kept; /* no call is the last thing that a function does */
 
 __attribute__((noinline)) static strata_block in_one_place(size_t bytes)
 {
