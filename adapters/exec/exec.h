@@ -207,6 +207,9 @@ bool exec_is_captured(CUstream stream);
 /* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
 
+/* Frees a block at once, in the order of the stream. */
+CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream);
+
 /* As exec_find_block, but for blocks whose free waits. */
 exec_device *exec_find_own_block(CUdeviceptr address, strata_block *block);
 

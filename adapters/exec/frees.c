@@ -163,10 +163,12 @@ void exec_count_live(exec_device *device, size_t bytes)
 
 /* ---- frees ---- */
 
-static CUresult free_now(exec_device *device, const strata_block *block)
+CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream)
 {
-    atomic_fetch_sub(&device->live, block->bytes);
-    return exec_result_of(strata_runtime_deallocate_on(device->runtime, block, CU_STREAM_LEGACY));
+    const strata_status status = strata_runtime_deallocate_on(device->runtime, block, stream);
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_sub(&device->live, block->bytes);
+    return exec_result_of(status);
 }
 
 static CUresult free_behind_others(exec_device *device, const strata_block *block)
@@ -185,9 +187,9 @@ CUresult exec_free_block(exec_device *device, const strata_block *block)
     const bool captured = exec_captures_under_way();
     if (!captured && !exec_streams_any()) {
         exec_order_count_free(device);
-        return free_now(device, block);
+        return exec_free_on(device, block, CU_STREAM_LEGACY);
     }
     if (!captured && device->frees_at_once && exec_order_barrier(device))
-        return free_now(device, block);
+        return exec_free_on(device, block, CU_STREAM_LEGACY);
     return free_behind_others(device, block);
 }

@@ -204,8 +204,7 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
     }
     exec_ipc_withdraw(address);
     exec_order_count_free(owner);
-    atomic_fetch_sub(&owner->live, block.bytes);
-    return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, meant));
+    return exec_free_on(owner, &block, meant);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream)

@@ -4,9 +4,9 @@
  * cuMemFree is called, work on every stream may still use the block. Such blocks live on the legacy stream, which waits
  * for all streams of its context but the non-blocking ones, and which those wait for.
  *
- *   barrier    The legacy stream waits for each non-blocking stream that is not idle, and records an event, which
- * orders it against the blocking streams in both directions; each non-blocking stream waits for the event. So whatever
- * any stream does later comes after whatever any stream did before.
+ *   barrier    The legacy stream waits for each non-blocking stream that is not idle, and records an event. That orders
+ *              it against the blocking streams in both directions. Each non-blocking stream waits for the event. So
+ *              whatever any stream does later comes after whatever any stream did before.
  *
  *   free       While there is no non-blocking stream, the block is freed at once. Else it waits, with others, for one
  *              barrier, and is freed behind it (frees.c): a barrier costs two to three calls for each stream, and
