@@ -56,6 +56,7 @@ static exec_device *device_of_default(CUmemoryPool pool)
 static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
 {
     strata_usage usage = {0};
+    exec_free_waiting(device);
     strata_error_suppress_begin();
     strata_runtime_usage(device->runtime, &usage); /* what it cannot say is zero */
     strata_error_suppress_end(false);
@@ -90,6 +91,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
     size_t released;
     if (!device)
         return result;
+    exec_free_waiting(device);
     strata_error_suppress_begin();
     strata_runtime_trim(device->runtime, kept, &released);
     strata_error_suppress_end(false);
