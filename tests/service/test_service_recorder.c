@@ -691,6 +691,27 @@ static void a_graph_of_which_a_request_is_missing_is_left_out(void **state)
     assert_int_equal(result.requests, 2);
 }
 
+/* With the memory that it names. */
+static void a_graph_is_released_after_the_last_line_that_launches_it(void **state)
+{
+    (void)state;
+    strata_service_replay_result result;
+    char lines[8000] = "", line[320];
+    for (int i = 1; i <= 20; i++) {
+        snprintf(line, sizeof line,
+                 START "allocate %d u8 1048576 raw\n" START "into %d fill %d:0:u8:64 value:07\n" START
+                       "make_graph %d x\n" START "play_graph %d\n",
+                 i, i, i, i, i);
+        strcat(lines, line);
+    }
+    write_lines(first, lines);
+    strata_service *small = test_service_make(&(strata_service_options){.stack_text = "budget(limit=8MiB), pool"});
+    check_ok(strata_service_replay(small, first, &(strata_service_replay_options){.in_flight = 2}, &result));
+    assert_int_equal(result.requests, 80);
+    assert_int_equal(result.failed, 0);
+    check_ok(strata_service_destroy(small));
+}
+
 static void launches_of_graphs_keep_their_order_across_priorities(void **state)
 {
     (void)state;
@@ -788,6 +809,7 @@ int main(void)
         CASE(the_times_of_the_recording_are_kept_if_that_is_wanted),
         CASE(graphs_of_requests_are_asked_again),
         CASE(a_graph_of_which_a_request_is_missing_is_left_out),
+        CASE(a_graph_is_released_after_the_last_line_that_launches_it),
         CASE(launches_of_graphs_keep_their_order_across_priorities),
         CASE(memory_that_the_service_did_not_allocate_is_unknown),
         CASE(a_view_of_isolated_memory_is_recorded_with_its_place),
