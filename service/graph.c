@@ -83,6 +83,23 @@ void service_graph_drop_recording(strata_service_graph *graph)
     drop_parts(graph);
 }
 
+strata_status service_graph_fail(strata_service_graph *graph)
+{
+    const strata_error failed = *strata_error_in_force();
+    service_graph_drop_recording(graph);
+    return strata_error_raise_again(&failed);
+}
+
+strata_status service_graph_fail_unended(strata_service_graph *graph)
+{
+    strata_lock_take(&graph->lock);
+    graph->ended = true;
+    strata_lock_release(&graph->lock);
+    atomic_store_explicit(&graph->generation, strata_device_state_generation(graph->service->state),
+                          memory_order_relaxed);
+    return service_graph_fail(graph);
+}
+
 strata_status service_graph_fail_part(size_t number)
 {
     const strata_error failed = *strata_error_in_force();

@@ -231,21 +231,38 @@ static strata_status pack_parts(const service_client *client, const strata_servi
     return STRATA_SUCCESS;
 }
 
+static strata_status send_parts(service_client *client, strata_future *request, const wire_out *parts)
+{
+    strata_service_graph *graph = request->recorded_graph;
+    wire_graph payload = {.send = isolated_send_of(request), .graph = client->graphs + 1, .bytes = parts->end};
+    isolated_remote *remote = isolated_remote_new(client->link, payload.graph, client->worker, true);
+    if (!remote)
+        return strata_fail_host_memory("a graph of requests");
+    snprintf(payload.name, sizeof payload.name, "%s", graph->name);
+    const strata_status status =
+        send_file(client, request, WIRE_MAKE_GRAPH, &payload, sizeof payload, parts->bytes, parts->end);
+    if (status != STRATA_SUCCESS) {
+        isolated_remote_free(remote);
+        return status;
+    }
+    client->graphs++;
+    graph->remote = remote;
+    graph->end_remote = isolated_remote_release;
+    return STRATA_SUCCESS;
+}
+
 static strata_status send_graph(service_client *client, strata_future *request)
 {
     strata_service_graph *graph = request->recorded_graph;
     wire_out parts = {.bound = WIRE_GRAPH_LIMIT};
-    wire_graph payload = {.send = isolated_send_of(request)};
-    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof payload))
+    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof(wire_graph)))
         return STRATA_ERROR_NOT_READY;
     strata_status status = pack_parts(client, graph, &parts);
-    graph->begun = true;
-    payload.bytes = parts.end;
-    snprintf(payload.name, sizeof payload.name, "%s", graph->name);
     if (status == STRATA_SUCCESS)
-        status = send_file(client, request, WIRE_MAKE_GRAPH, &payload, sizeof payload, parts.bytes, parts.end);
+        status = send_parts(client, request, &parts);
     wire_out_close(&parts);
-    return status;
+    graph->begun = true;
+    return status == STRATA_SUCCESS ? STRATA_SUCCESS : service_graph_fail(graph);
 }
 
 static strata_status send_nothing(service_client *client, strata_future *request)
@@ -316,6 +333,15 @@ static void send_waiting(strata_service *service)
 
 /* ---- what has ended ---- */
 
+static uint64_t take_released(service_client *client)
+{
+    isolated_remote *remote = client->released;
+    const uint64_t number = remote->number;
+    client->released = remote->next;
+    isolated_remote_free(remote);
+    return number;
+}
+
 static bool send_released(service_client *client)
 {
     uint64_t numbers[WIRE_RELEASE_LIMIT];
@@ -323,11 +349,12 @@ static bool send_released(service_client *client)
         size_t count = 0;
         if (!wire_reserve(&client->out, sizeof numbers))
             return false;
-        for (isolated_remote *next; client->released && count < WIRE_RELEASE_LIMIT; client->released = next) {
-            next = client->released->next;
-            numbers[count++] = client->released->number;
-            isolated_remote_free(client->released);
+        if (client->released->is_graph) {
+            wire_put(&client->out, WIRE_GRAPH_END, take_released(client), NULL, 0, NULL, 0);
+            continue;
         }
+        while (client->released && !client->released->is_graph && count < WIRE_RELEASE_LIMIT)
+            numbers[count++] = take_released(client);
         wire_put(&client->out, WIRE_RELEASE, 0, numbers, count * sizeof numbers[0], NULL, 0);
     }
     return true;

@@ -92,6 +92,41 @@ static void a_recording_of_a_generation_that_is_over_answers_stale(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+/* Sender 1's work is long, its end is answered behind that, and its launch waits for no answer to the end. */
+static void a_launch_before_the_answer_to_its_end_keeps_no_other_request_back(void **state)
+{
+    (void)state;
+    enum { BYTES = 32 << 20, FLOOD = 100 };
+    const strata_send_options one = {.sender = 1}, other = {.sender = 2},
+                              first = {.sender = 3, .priority = STRATA_PRIORITY_HIGH};
+    strata_service_options options = test_options;
+    options.streams = STRATA_SERVICE_STREAM_PER_SENDER;
+    strata_service *own = test_service_make(&options);
+    strata_ref *large = test_service_allocate(own, BYTES), *small = test_service_allocate(own, 64);
+    strata_service_graph *graph;
+    strata_future *made, *played, *behind, *urgent;
+    check_ok(strata_service_graph_begin(own, "behind a flood", &graph));
+    check_ok(strata_service_fill(own, large, 77, 1, &(strata_send_options){.graph = graph}, NULL));
+    for (uint32_t i = 0; i < FLOOD; i++)
+        check_ok(strata_service_fill(own, large, i, 1, &one, NULL));
+    check_ok(strata_service_graph_end(graph, &one, &made));
+    check_ok(strata_service_graph_launch(graph, &one, &played));
+    check_ok(strata_service_fill(own, small, 5, 1, &other, &behind));
+    test_sleep_ms(20); /* the service has begun all of it */
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &first, &urgent));
+    check_ok(strata_ref_release(test_take(urgent).ref));
+    assert_false(strata_future_poll(made) || strata_future_poll(played));
+    assert_int_equal(test_take(behind).status, STRATA_SUCCESS);
+    assert_int_equal(test_take(played).status, STRATA_SUCCESS);
+    assert_true(strata_future_poll(made));
+    assert_int_equal(test_take(made).status, STRATA_SUCCESS);
+    assert_true(test_ref_has(own, large, 77));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(large));
+    check_ok(strata_ref_release(small));
+    check_ok(strata_service_destroy(own));
+}
+
 /* A released graph's memory is the worker's again. */
 static void released_graphs_give_their_memory_back(void **state)
 {
@@ -212,6 +247,25 @@ static bool launch_once(player *self, strata_service_graph *graph, strata_ref *c
     return copied;
 }
 
+static bool end_first(player *self, strata_service_graph *graph)
+{
+    strata_future *future = NULL;
+    const strata_status status = strata_service_graph_end(graph, NULL, &future);
+    return finish(self, status, future, NULL);
+}
+
+/* The answer to the end comes first, whatever both are. */
+static bool end_and_launch(player *self, strata_service_graph *graph)
+{
+    strata_future *made = NULL, *played = NULL;
+    const strata_status ended = strata_service_graph_end(graph, NULL, &made);
+    const strata_status sent = ended == STRATA_SUCCESS ? strata_service_graph_launch(graph, NULL, &played) : ended;
+    const bool launched = finish(self, sent, played, NULL);
+    if (launched && !strata_future_poll(made))
+        self->wrong = "a launch is answered before the end";
+    return finish(self, ended, made, NULL) && launched;
+}
+
 static void play_once(player *self, uint32_t value)
 {
     strata_ref *refs[2] = {NULL, NULL};
@@ -226,11 +280,7 @@ static void play_once(player *self, uint32_t value)
     }
     fine =
         fine && strata_service_graph_begin(service, "random", &graph) == STRATA_SUCCESS && record(graph, refs, value);
-    if (fine) {
-        strata_future *future = NULL;
-        const strata_status status = strata_service_graph_end(graph, NULL, &future);
-        fine = finish(self, status, future, NULL);
-    }
+    fine = fine && (value % 2 ? end_and_launch : end_first)(self, graph);
     for (int i = 0; i < 20 && fine; i++) {
         fine = launch_once(self, graph, refs, value);
         atomic_fetch_add(&self->right, fine);
@@ -315,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_graph_is_stale_when_its_worker_was_killed_and_is_recorded_again),
         cmocka_unit_test(an_end_and_launches_that_a_worker_had_begun_are_answered_when_it_is_killed),
         cmocka_unit_test(a_recording_of_a_generation_that_is_over_answers_stale),
+        cmocka_unit_test(a_launch_before_the_answer_to_its_end_keeps_no_other_request_back),
         cmocka_unit_test(released_graphs_give_their_memory_back),
         cmocka_unit_test(a_graph_of_many_requests_arrives_whole),
         cmocka_unit_test(a_graph_of_too_many_bytes_is_refused_at_its_end),
