@@ -19,9 +19,10 @@ struct strata_service_graph {
     void (*drop)(strata_future *request); /* ends a recorded request */
     _Atomic uint64_t holders;             /* the caller, and requests that name it */
 
-    strata_lock lock;   /* of the next three */
+    strata_lock lock;   /* of the next four */
     bool ended;         /* nothing more is recorded */
     size_t count;       /* of `parts` */
+    size_t bytes;       /* of them, if the form has a limit */
     service_list parts; /* requests that are not done, in order; constant once it has ended, until that request is */
 
     _Atomic int made;               /* service_graph_made; written by the service's thread */
@@ -50,6 +51,10 @@ void service_graph_drop_recording(strata_service_graph *graph);
  * a graph whose end no request was made of: it is ended with that. */
 strata_status service_graph_fail(strata_service_graph *graph);
 strata_status service_graph_fail_unended(strata_service_graph *graph);
+
+/* As service_graph_fail for an end that began nothing: the recording stays, and can be ended again. The request lets go
+ * of the graph. */
+strata_status service_graph_reopen(strata_future *end);
 
 /* Errors: INVALID_VALUE (its end has not begun, or failed), STALE. NOT_READY, without a record: isolated, its end was
  * sent. */

@@ -188,6 +188,9 @@ strata_status isolated_find_remote(const service_client *client, const strata_re
 /* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. */
 strata_status isolated_pack(const service_client *client, const strata_future *request, isolated_frame *frame);
 
+/* Of the frame of a request that a graph takes. */
+size_t isolated_recorded_bytes(const strata_future *request);
+
 /* ---- sending and receiving ---- */
 
 /* Sends what waits, as far as there is room, and what the link has. */

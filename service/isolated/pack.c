@@ -222,6 +222,21 @@ static strata_status pack_fill(const service_client *client, const strata_future
 
 /* ---- graphs ---- */
 
+size_t isolated_recorded_bytes(const strata_future *request)
+{
+    switch (request->kind) {
+    case SERVICE_LAUNCH:
+        return wire_frame_bytes(sizeof(wire_launch) + request->launch.count * sizeof(wire_argument) +
+                                strlen(request->launch.entry));
+    case SERVICE_BLAS:
+        return wire_frame_bytes(sizeof(wire_blas));
+    case SERVICE_COPY:
+        return wire_frame_bytes(sizeof(wire_device_copy));
+    default:
+        return wire_frame_bytes(sizeof(wire_device_fill));
+    }
+}
+
 /* A launch is sent also while the worker makes the graph: what is behind it then waits for neither. */
 static strata_status pack_play(const service_client *client, const strata_future *request, isolated_frame *frame)
 {

@@ -111,12 +111,12 @@ static void take_module(strata_service *service, strata_future *request, uint64_
     request->result.module = isolated_module_number(service->client->worker, number);
 }
 
-/* A graph is made also for a request that has reached its time limit: its launches may have been sent. Without a remote
- * one its end failed here, and the worker was sent no graph. */
+/* A graph is made also for a request that has reached its time limit: its launches may have been sent. An end that
+ * failed here has no remote graph, or let go of its own, whatever the worker says of it. */
 static void take_graph(const strata_future *request)
 {
     strata_service_graph *graph = request->recorded_graph;
-    if (graph->remote)
+    if (graph && graph->remote)
         service_graph_note_made(graph);
 }
 

@@ -206,17 +206,7 @@ static strata_status send_load(service_client *client, strata_future *request)
     return send_file(client, request, WIRE_LOAD, &payload, sizeof payload, request->image, request->image_bytes);
 }
 
-static strata_status fail_room(const strata_service_graph *graph, const wire_out *parts, const isolated_frame *frame)
-{
-    const size_t most = parts->bound - parts->end; /* with the frame's head and padding */
-    return frame->bytes + frame->text_bytes + sizeof(wire_head) + 8 > most
-               ? strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "the requests of graph \"%s\" have more than %d bytes; make several graphs", graph->name,
-                             WIRE_GRAPH_LIMIT)
-               : strata_fail_host_memory("the requests of a graph");
-}
-
-/* Fills `parts` with the frames of what was recorded. */
+/* Fills `parts` with the frames of what was recorded, which have at most WIRE_GRAPH_LIMIT bytes. */
 static strata_status pack_parts(const service_client *client, const strata_service_graph *graph, wire_out *parts)
 {
     isolated_frame frame;
@@ -225,7 +215,7 @@ static strata_status pack_parts(const service_client *client, const strata_servi
         if (isolated_pack(client, part, &frame) != STRATA_SUCCESS)
             return service_graph_fail_part(number);
         if (!wire_reserve(parts, frame.bytes + frame.text_bytes))
-            return fail_room(graph, parts, &frame);
+            return strata_fail_host_memory("the requests of a graph");
         wire_put(parts, frame.kind, 0, &frame.payload, frame.bytes, frame.text, frame.text_bytes);
     }
     return STRATA_SUCCESS;
@@ -261,6 +251,8 @@ static strata_status send_graph(service_client *client, strata_future *request)
     if (status == STRATA_SUCCESS)
         status = send_parts(client, request, &parts);
     wire_out_close(&parts);
+    if (status == STRATA_ERROR_IO || status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
+        return service_graph_reopen(request);
     graph->begun = true;
     return status == STRATA_SUCCESS ? STRATA_SUCCESS : service_graph_fail(graph);
 }

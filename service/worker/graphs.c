@@ -66,8 +66,8 @@ static strata_status record_all(worker *self, wire_in *frames, strata_service_gr
                : strata_fail(STRATA_ERROR_INVALID_VALUE, "the frames of the graph's requests are not whole");
 }
 
-static strata_status record_and_end(worker *self, int fd, const wire_graph *read, strata_service_graph *graph,
-                                    worker_request *request)
+static strata_status record_requests(worker *self, int fd, const wire_graph *read, strata_service_graph *graph,
+                                     worker_request *request)
 {
     unsigned char *bytes;
     const strata_send_options options = worker_options_of(&read->send, request);
@@ -96,7 +96,7 @@ static strata_status make_graph(worker *self, int fd, const wire_graph *read, wo
         strata_service_graph_release(graph);
         return strata_error_raise_again(&failed);
     }
-    status = record_and_end(self, fd, read, graph, request);
+    status = record_requests(self, fd, read, graph, request);
     return status == STRATA_SUCCESS ? STRATA_SUCCESS : service_graph_fail_unended(graph);
 }
 

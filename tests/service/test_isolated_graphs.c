@@ -1,5 +1,6 @@
 /* Graphs of requests, isolated: beside the cases of both forms, what becomes of them when workers end. */
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "support/effort.h"
 #include "support/service_graph_cases.h"
@@ -169,23 +170,64 @@ static void a_graph_of_many_requests_arrives_whole(void **state)
     check_ok(strata_ref_release(other));
 }
 
-/* Names of kernels make a request as large as it can be. */
-static void a_graph_of_too_many_bytes_is_refused_at_its_end(void **state)
+/* Names of kernels make a request as large as it can be. What fits is recorded still, and arrives. */
+static void a_request_that_makes_a_graph_too_large_is_refused_and_named(void **state)
 {
     (void)state;
-    enum { NAME = 16000, COUNT = (64 << 20) / NAME + 1 };
-    char *name = calloc(1, NAME + 1);
+    enum { NAME = 16000, LEAST = (64 << 20) / (NAME + 200), MOST = (64 << 20) / NAME };
+    char *name = calloc(1, NAME + 1), text[128];
+    strata_ref *ref = test_service_allocate(service, 64);
     const uint64_t module = test_load_fill(service);
     strata_service_graph *graph = begin("large");
     const strata_send_options into = {.graph = graph};
     const strata_kernel kernel = {.module = module, .entry = memset(name, 'k', NAME)};
-    for (int i = 0; i < COUNT; i++)
-        check_ok(strata_service_launch(service, &kernel, &into, NULL));
-    check_status(end(graph), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "more than 67108864 bytes");
+    int count = 0;
+    while (count < MOST && strata_service_launch(service, &kernel, &into, NULL) == STRATA_SUCCESS)
+        count++;
+    assert_in_range(count, LEAST, MOST - 1);
+    snprintf(text, sizeof text, "graph \"large\" does not record request %d: its requests would have more than 64 MiB",
+             count + 1);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, text);
+    check_ok(record_fill(graph, ref, 1, 1));
+    const strata_status status = end(graph);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_last_error(status, "request 1 of the graph: ");
     strata_service_graph_release(graph);
     free(name);
+    check_ok(strata_ref_release(ref));
     check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
+/* The limit keeps what is open, so that the worker cannot be sent a file. */
+static void an_end_that_lacks_a_descriptor_keeps_the_recording(void **state)
+{
+    (void)state;
+    struct rlimit limit, none;
+    strata_future *made, *played;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_service_graph *graph = begin("scarce");
+    check_ok(record_fill(graph, ref, 1, 1));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    check_ok(strata_service_graph_end(graph, NULL, &made));
+    check_ok(strata_service_graph_launch(graph, NULL, &played));
+    const strata_status status = strata_future_wait(made);
+    const strata_status launched = test_take(played).status;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, STRATA_ERROR_IO);
+    check_status(strata_future_wait(made), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "memfd_create");
+    strata_future_release(made);
+    assert_int_equal(launched, STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_graph_launch(graph, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "still recorded");
+    check_ok(record_fill(graph, ref, 2, 1));
+    check_ok(end(graph));
+    check_ok(play(graph));
+    assert_true(test_ref_has(service, ref, 2));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
 }
 
 /* ---- workers killed at random moments ---- */
@@ -368,7 +410,8 @@ int main(void)
         cmocka_unit_test(a_launch_before_the_answer_to_its_end_keeps_no_other_request_back),
         cmocka_unit_test(released_graphs_give_their_memory_back),
         cmocka_unit_test(a_graph_of_many_requests_arrives_whole),
-        cmocka_unit_test(a_graph_of_too_many_bytes_is_refused_at_its_end),
+        cmocka_unit_test(a_request_that_makes_a_graph_too_large_is_refused_and_named),
+        cmocka_unit_test(an_end_that_lacks_a_descriptor_keeps_the_recording),
         cmocka_unit_test(every_graph_is_right_or_honest_while_workers_are_killed),
     };
     return cmocka_run_group_tests(tests, make_service, destroy_service);
