@@ -154,3 +154,16 @@ strata_send_options worker_first(void)
 {
     return (strata_send_options){.priority = STRATA_PRIORITY_HIGH, .sender = UINT64_MAX};
 }
+
+/* Without the lock. */
+wire_result worker_flush(worker *self)
+{
+    if (wire_out_is_empty(&self->sending)) {
+        strata_lock_take(&self->lock);
+        const wire_out gathered = self->gathered;
+        self->gathered = self->sending;
+        self->sending = gathered;
+        strata_lock_release(&self->lock);
+    }
+    return wire_flush(&self->sending, self->socket);
+}

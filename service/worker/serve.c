@@ -134,19 +134,6 @@ typedef struct round {
     bool reads, writes;
 } round_state;
 
-/* Without the lock. */
-wire_result worker_flush(worker *self)
-{
-    if (wire_out_is_empty(&self->sending)) {
-        strata_lock_take(&self->lock);
-        const wire_out gathered = self->gathered;
-        self->gathered = self->sending;
-        self->sending = gathered;
-        strata_lock_release(&self->lock);
-    }
-    return wire_flush(&self->sending, self->socket);
-}
-
 static worker_end send_gathered(worker *self, round_state *round)
 {
     const wire_result result = worker_flush(self);
