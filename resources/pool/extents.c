@@ -1,137 +1,22 @@
-/* Extents, and the trees of free ones. */
+/* Extents: cut, joined, given and found. */
 #include "resources/pool/extents.h"
 
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
-/* ---- trees ---- */
-
-static inline uint32_t priority_of(uint32_t slot)
-{
-    return slot * UINT32_C(0x9e3779b1) ^ (slot * UINT32_C(0x85ebca6b)) >> 15;
-}
-
-typedef struct pool_key {
-    uint64_t bytes;
-    CUdeviceptr address;
-} pool_key;
-
-static inline pool_key key_of(const strata_entry *entry)
-{
-    return (pool_key){pool_bytes_of(entry), pool_address_of(entry)};
-}
-
-static inline bool is_before(pool_key a, pool_key b)
-{
-    return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
-}
-
-static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *before, uint32_t *behind)
-{
-    while (tree) {
-        strata_entry *entry = pool_entry(heap, tree);
-        pool_extent *extent = pool_extent_in(heap, entry);
-        if (is_before(key_of(entry), key)) {
-            *before = tree;
-            before = &extent->right;
-            tree = extent->right;
-        } else {
-            *behind = tree;
-            behind = &extent->left;
-            tree = extent->left;
-        }
-    }
-    *before = *behind = 0;
-}
-
-static void enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
-{
-    uint32_t *link = &tree->root;
-    strata_entry *entry = pool_entry(heap, slot);
-    pool_extent *extent = pool_extent_in(heap, entry);
-    const pool_key key = key_of(entry);
-    const uint32_t priority = priority_of(slot);
-    tree->bytes += key.bytes;
-    tree->entered = true;
-    while (*link && priority_of(*link) >= priority) {
-        strata_entry *here = pool_entry(heap, *link);
-        pool_extent *node = pool_extent_in(heap, here);
-        link = is_before(key_of(here), key) ? &node->right : &node->left;
-    }
-    cut(heap, *link, key, &extent->left, &extent->right);
-    *link = slot;
-}
-
-static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
-{
-    uint32_t *link = &tree->root;
-    const pool_key key = key_of(pool_entry(heap, slot));
-    tree->bytes -= key.bytes;
-    while (*link != slot) {
-        strata_entry *here = pool_entry(heap, *link);
-        pool_extent *node = pool_extent_in(heap, here);
-        link = is_before(key_of(here), key) ? &node->right : &node->left;
-    }
-    const pool_extent *extent = pool_extent_at(heap, slot);
-    uint32_t left = extent->left, right = extent->right;
-    while (left && right) { /* joins the two subtrees */
-        const bool takes_left = priority_of(left) >= priority_of(right);
-        *link = takes_left ? left : right;
-        pool_extent *node = pool_extent_at(heap, *link);
-        if (takes_left) {
-            link = &node->right;
-            left = node->right;
-        } else {
-            link = &node->left;
-            right = node->left;
-        }
-    }
-    *link = left ? left : right;
-}
-
-/* First at or after `least`. */
-static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
-{
-    uint32_t found = 0;
-    while (tree) {
-        strata_entry *entry = pool_entry(heap, tree);
-        const pool_extent *extent = pool_extent_in(heap, entry);
-        if (is_before(key_of(entry), least)) {
-            tree = extent->right;
-        } else {
-            found = tree;
-            tree = extent->left;
-        }
-    }
-    return found;
-}
-
 uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side)
 {
-    return find_from(heap, heap->halves[side].holes.root, (pool_key){0, 0});
+    return pool_tree_from(heap, &heap->halves[side].holes, (pool_key){0, 0});
 }
 
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot)
 {
-    pool_key key = key_of(pool_entry(heap, slot));
-    key.address++;
-    return find_from(heap, heap->halves[pool_extent_at(heap, slot)->side].holes.root, key);
-}
-
-static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
-{
-    uint64_t bytes = 0;
-    while (tree) {
-        strata_entry *entry = pool_entry(heap, tree);
-        bytes = pool_bytes_of(entry);
-        tree = pool_extent_in(heap, entry)->right;
-    }
-    return bytes;
+    return pool_tree_next(heap, &heap->halves[pool_extent_at(heap, slot)->side].holes, slot);
 }
 
 uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side)
 {
-    return largest_in(heap, heap->halves[side].holes.root);
+    return pool_tree_largest(heap, &heap->halves[side].holes);
 }
 
 uint64_t pool_heap_largest(const pool_heap *heap)
@@ -139,7 +24,7 @@ uint64_t pool_heap_largest(const pool_heap *heap)
     uint64_t largest = 0;
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
         for (int side = 0; side < POOL_SIDES; side++) {
-            const uint64_t here = largest_in(heap, list->trees[side].root);
+            const uint64_t here = pool_tree_largest(heap, &list->trees[side]);
             largest = here > largest ? here : largest;
         }
     return largest;
@@ -326,7 +211,7 @@ static inline void count(pool_heap *heap, uint32_t slot, pool_state from, pool_s
 void pool_heap_take(pool_heap *heap, uint32_t slot)
 {
     pool_extent *extent = pool_extent_at(heap, slot);
-    leave(heap, tree_of(heap, extent), slot);
+    pool_tree_leave(heap, tree_of(heap, extent), slot);
     count(heap, slot, (pool_state)extent->state, POOL_TAKEN);
     extent->state = POOL_TAKEN;
 }
@@ -378,19 +263,19 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     /* Points of one stream merge, of several need room. */
     const uint32_t next = extent->next;
     if (can_join(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
-        leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
+        pool_tree_leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
         join(heap, slot, next);
     }
     const uint32_t previous = extent->previous;
     if (can_join(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
-        leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
+        pool_tree_leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
         extent = pool_extent_at(heap, slot);
     }
     extent->state = (uint8_t)state;
     extent->timeline = timeline;
-    enter(heap, tree, slot);
+    pool_tree_enter(heap, tree, slot);
 }
 
 /* ---- searching ---- */
@@ -399,28 +284,26 @@ static uint32_t better(const pool_heap *heap, uint32_t a, uint32_t b)
 {
     if (!a || !b)
         return a ? a : b;
-    return is_before(key_of(pool_entry(heap, b)), key_of(pool_entry(heap, a))) ? b : a;
+    return pool_is_before(pool_key_of(pool_entry(heap, b)), pool_key_of(pool_entry(heap, a))) ? b : a;
 }
 
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
 {
-    pool_key key = key_of(pool_entry(heap, slot));
-    key.address++;
-    return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
+    return pool_tree_next(heap, tree_of(heap, pool_extent_at(heap, slot)), slot);
 }
 
 uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
     const pool_stream_list *list = find_stream_list(heap, timeline);
-    const uint32_t own = list ? find_from(heap, list->trees[side].root, least) : 0;
-    return better(heap, own, find_from(heap, heap->complete.trees[side].root, least));
+    const uint32_t own = list ? pool_tree_from(heap, &list->trees[side], least) : 0;
+    return better(heap, own, pool_tree_from(heap, &heap->complete.trees[side], least));
 }
 
 /* Best fit that is accepted, among the smallest. */
 static uint32_t find_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes, pool_accepts accepts, void *data)
 {
-    uint32_t slot = find_from(heap, tree->root, (pool_key){bytes, 0});
+    uint32_t slot = pool_tree_from(heap, tree, (pool_key){bytes, 0});
     for (unsigned i = 0; slot && accepts && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
         if (accepts(pool_entry(heap, slot), data))
             return slot;
@@ -435,21 +318,12 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t byte
     return found;
 }
 
-/* Recursion is as deep as the tree: a few times the logarithm of its size. */
-static void visit_tree(const pool_heap *heap, uint32_t root, strata_status (*visit)(strata_point point, void *data),
-                       void *data)
-{
-    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
-        visit_tree(heap, pool_extent_at(heap, slot)->left, visit, data);
-        strata_uses_visit(pool_entry(heap, slot), visit, data);
-    }
-}
-
 void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
                                   void *data)
 {
-    for (int side = 0; side < POOL_SIDES; side++)
-        visit_tree(heap, heap->multi_stream.trees[side].root, visit, data);
+    for (const pool_tree *tree = heap->multi_stream.trees; tree < heap->multi_stream.trees + POOL_SIDES; tree++)
+        for (uint32_t slot = pool_tree_first(heap, tree); slot; slot = pool_tree_next(heap, tree, slot))
+            strata_uses_visit(pool_entry(heap, slot), visit, data);
 }
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline)
@@ -477,32 +351,20 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-/* The first extent from `least` on that is in the wrong tree, now that its complete points are dropped; 0: none. */
-static uint32_t next_change(const pool_heap *heap, uint32_t root, pool_key least)
-{
-    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
-        strata_entry *entry = pool_entry(heap, slot);
-        if (is_before(key_of(entry), least))
-            continue;
-        const uint32_t before = next_change(heap, pool_extent_at(heap, slot)->left, least);
-        if (before)
-            return before;
-        pool_points_forget_complete(entry);
-        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline)
-            return slot;
-    }
-    return 0;
-}
-
-/* One by one: a moved extent may return to this tree, joined. */
+/* Moves extents whose complete points are dropped now to their tree. A moved one may return to this tree, joined. */
 static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
-    pool_key least = {0, 0};
-    for (uint32_t slot; (slot = next_change(heap, tree->root, least));) {
-        least = key_of(pool_entry(heap, slot));
-        least.address++;
-        pool_heap_take(heap, slot);
-        pool_heap_give(heap, slot, POOL_FREE);
+    for (uint32_t slot = pool_tree_first(heap, tree), next; slot; slot = next) {
+        strata_entry *entry = pool_entry(heap, slot);
+        const pool_key key = pool_key_of(entry);
+        pool_points_forget_complete(entry);
+        if (pool_points_timeline(entry) == pool_extent_at(heap, slot)->timeline) {
+            next = pool_tree_next(heap, tree, slot);
+        } else {
+            pool_heap_take(heap, slot);
+            pool_heap_give(heap, slot, POOL_FREE);
+            next = pool_tree_behind(heap, tree, key);
+        }
     }
 }
 
@@ -522,7 +384,7 @@ void pool_heap_process_completed(pool_heap *heap)
     for (pool_stream_list *list = heap->stream_lists; list; list = list->next) {
         const bool progress = list != &heap->complete && made_progress(list);
         for (pool_tree *tree = list->trees; list != &heap->complete && tree < list->trees + POOL_SIDES; tree++) {
-            if (!tree->root || (!tree->entered && !progress))
+            if (!tree->bytes || (!tree->entered && !progress))
                 continue;
             tree->entered = false;
             process_tree(heap, tree);
@@ -624,14 +486,6 @@ static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
     search->best = start;
 }
 
-static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
-{
-    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
-        check_runs(heap, pool_extent_at(heap, slot)->left, search);
-        check_run(heap, slot, search);
-    }
-}
-
 /* Every run of several has a pending extent. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
@@ -639,8 +493,12 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t t
     const bool all = timeline == POOL_TIMELINE_MULTI;
     if (heap->halves[side].free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
         return 0;
-    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        if (list != &heap->complete && (all || list->timeline == timeline))
-            check_runs(heap, list->trees[side].root, &search);
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next) {
+        if (list == &heap->complete || !(all || list->timeline == timeline))
+            continue;
+        const pool_tree *tree = &list->trees[side];
+        for (uint32_t slot = pool_tree_first(heap, tree); slot; slot = pool_tree_next(heap, tree, slot))
+            check_run(heap, slot, &search);
+    }
     return search.best;
 }

@@ -9,9 +9,6 @@
  * There is one range for each side, and one for each fixed or contiguous chunk. An extent is an entry of the stack's
  * table: making a block of it copies nothing.
  *
- * Trees are treaps ordered by size, then address: one descent finds the lowest best fit. Priorities are hashes of
- * extent numbers: equal requests make equal trees.
- *
  * Neighbours of one tree are joined at once, of different trees only for a request that takes them: a joined extent
  * waits for all streams of its parts.
  *
@@ -21,6 +18,7 @@
 
 #include "core/blocks/address_index.h"
 #include "resources/pool/pending.h"
+#include "resources/pool/trees.h"
 
 enum { POOL_GRANULE = 512 };
 
@@ -46,7 +44,7 @@ typedef struct pool_extent {
     uint32_t previous, next; /* neighbours in its range; 0: none */
     union {
         struct {
-            uint32_t left, right;
+            uint32_t left, right; /* in its tree */
         };
         strata_entry *below; /* next in a cache; in a magazine some extents ahead, or NULL */
     };
@@ -56,12 +54,6 @@ typedef struct pool_extent {
     uint8_t side; /* of its range */
 } pool_extent;
 
-typedef struct pool_tree {
-    uint32_t root;
-    bool entered;   /* changed since last processed */
-    uint64_t bytes; /* of all extents */
-} pool_tree;
-
 /* Free memory that waits for one stream. Permanent. */
 typedef struct pool_stream_list {
     pool_tree trees[POOL_SIDES];
@@ -70,7 +62,7 @@ typedef struct pool_stream_list {
     struct pool_stream_list *next;
 } pool_stream_list;
 
-enum { POOL_LISTS_PER_PAGE = 256 };
+enum { POOL_LISTS_PER_PAGE = 64 };
 
 typedef struct pool_half {
     pool_tree holes;
@@ -79,7 +71,7 @@ typedef struct pool_half {
     uint64_t away_bytes;  /* of POOL_AWAY */
 } pool_half;
 
-typedef struct pool_heap {
+struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
@@ -88,7 +80,7 @@ typedef struct pool_heap {
     pool_stream_list *stream_lists;          /* all, these two last */
     pool_stream_list *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: none yet */
     bool joins_complete;                                                       /* with pending neighbours; constant */
-} pool_heap;
+};
 
 static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
 {
