@@ -19,9 +19,9 @@
 #include "core/stack/stack.h"
 #include "core/streams/stream_map.h"
 #include "core/streams/use_records.h"
+#include "resources/chunks/chunks.h"
+#include "resources/extents/extents.h"
 #include "resources/owners/out_of_memory.h"
-#include "resources/pool/chunks.h"
-#include "resources/pool/extents.h"
 #include "resources/pool/policy.h"
 
 #include <strata/pool.h>

@@ -4,8 +4,8 @@
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
 #include "resources/builtin.h"
+#include "resources/chunks/peers.h"
 #include "resources/pool/operations.h"
-#include "resources/pool/peers.h"
 #include "resources/pool/thread_cache.h"
 
 enum { DEFAULT_CACHE = 4 << 20, MAX_OVERHEAD = 1000000 };

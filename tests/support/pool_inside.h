@@ -3,8 +3,8 @@
 #define STRATA_TESTS_SUPPORT_POOL_INSIDE_H
 
 #include "core/stack/stack.h"
+#include "resources/extents/pending.h"
 #include "resources/pool/internal.h"
-#include "resources/pool/pending.h"
 #include "resources/pool/thread_cache.h"
 
 #include <strata/strata.h>

@@ -1,5 +1,5 @@
 /* Extents: cut, joined, given and found. */
-#include "resources/pool/extents.h"
+#include "resources/extents/extents.h"
 
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"

@@ -8,8 +8,8 @@
  * a bit for each says which have any. Priorities are hashes of extent numbers: equal requests make equal trees.
  *
  * Guarded by the pool's lock. */
-#ifndef STRATA_RESOURCES_POOL_TREES_H
-#define STRATA_RESOURCES_POOL_TREES_H
+#ifndef STRATA_RESOURCES_EXTENTS_TREES_H
+#define STRATA_RESOURCES_EXTENTS_TREES_H
 
 #include "core/blocks/blocks.h"
 

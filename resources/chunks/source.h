@@ -1,14 +1,14 @@
 /* Sources of chunks, physical memory made and returned as a whole:
  *
- *     chunks_mapped.c      virtual memory management; mapped where needed: remappable
- *     chunks_upstream.c    blocks of the layer below the pool: fixed
- *     chunks_malloc.c      cuMemAlloc, on a device without virtual memory management: fixed
- *     chunks_contiguous.c  beside the first: a chunk for each large block, at addresses of its own
+ *     mapped.c      virtual memory management; mapped where needed: remappable
+ *     upstream.c    blocks of the layer below the pool: fixed
+ *     malloc.c      cuMemAlloc, on a device without virtual memory management: fixed
+ *     contiguous.c  beside the first: a chunk for each large block, at addresses of its own
  *
  * Remappable sources are called with map_lock held; fixed ones without a lock, since they may call layers outside
  * Strata. */
-#ifndef STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
-#define STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
+#ifndef STRATA_RESOURCES_CHUNKS_SOURCE_H
+#define STRATA_RESOURCES_CHUNKS_SOURCE_H
 
 #include "core/streams/device.h"
 

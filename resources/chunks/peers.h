@@ -1,6 +1,6 @@
 /* Devices with access to a pool's memory: a bit mask of ordinals. */
-#ifndef STRATA_RESOURCES_POOL_PEERS_H
-#define STRATA_RESOURCES_POOL_PEERS_H
+#ifndef STRATA_RESOURCES_CHUNKS_PEERS_H
+#define STRATA_RESOURCES_CHUNKS_PEERS_H
 
 #include "core/streams/device.h"
 

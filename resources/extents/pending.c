@@ -1,5 +1,5 @@
 /* Points of free extents. */
-#include "resources/pool/pending.h"
+#include "resources/extents/pending.h"
 
 #include "core/base/host_memory.h"
 

@@ -1,7 +1,7 @@
 /* Sets of free extents. */
-#include "resources/pool/trees.h"
+#include "resources/extents/trees.h"
 
-#include "resources/pool/extents.h"
+#include "resources/extents/extents.h"
 
 /* ---- classes ---- */
 

@@ -1,8 +1,8 @@
 /* Chunks mapped into one address range. */
 #include "core/base/error.h"
 #include "core/base/size_text.h"
-#include "resources/pool/chunks.h"
-#include "resources/pool/peers.h"
+#include "resources/chunks/chunks.h"
+#include "resources/chunks/peers.h"
 
 enum {
     MOST_TIMES = 8,    /* addresses, by the memory that may be reserved */

@@ -1,6 +1,6 @@
 /* Mapped memory is accessible only to the devices named in cuMemSetAccess, whatever cuCtxEnablePeerAccess says (CUDA
  * Driver API, "Virtual Memory Management"): each mapping names all. */
-#include "resources/pool/peers.h"
+#include "resources/chunks/peers.h"
 
 #include "core/base/characters.h"
 #include "core/base/error.h"

@@ -10,8 +10,8 @@
 #include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/timeline.h"
-#include "resources/pool/chunks.h"
-#include "resources/pool/extents.h"
+#include "resources/chunks/chunks.h"
+#include "resources/extents/extents.h"
 
 enum {
     LEAST_CHUNK = 2 << 20,

@@ -1,11 +1,11 @@
 /* A pool's chunks, by number. A remappable chunk is mapped in one place at a time, in an address range many times the
  * device's memory: there is always room next to given memory. Callers ensure that no work can touch what they unmap or
  * return. Guarded by map_lock, except pool_chunk_store_return. */
-#ifndef STRATA_RESOURCES_POOL_CHUNKS_H
-#define STRATA_RESOURCES_POOL_CHUNKS_H
+#ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
+#define STRATA_RESOURCES_CHUNKS_CHUNKS_H
 
 #include "core/streams/clock.h"
-#include "resources/pool/chunk_source.h"
+#include "resources/chunks/source.h"
 
 typedef struct pool_below {
     strata_block block;

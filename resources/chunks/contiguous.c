@@ -2,7 +2,7 @@
  * addresses of its own. NCCL makes its memory in the same way (NCCL 2.30, src/allocator.cc, ncclMemAlloc). */
 #include "core/base/error.h"
 #include "core/base/size_text.h"
-#include "resources/pool/chunks.h"
+#include "resources/chunks/chunks.h"
 
 enum { TRIES = 3 /* of a call that undoes another, without a later opportunity */ };
 

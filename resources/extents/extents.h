@@ -13,12 +13,12 @@
  * waits for all streams of its parts.
  *
  * Guarded by the pool's lock, except a taken extent's points, chain, below and state: its owner's. */
-#ifndef STRATA_RESOURCES_POOL_EXTENTS_H
-#define STRATA_RESOURCES_POOL_EXTENTS_H
+#ifndef STRATA_RESOURCES_EXTENTS_EXTENTS_H
+#define STRATA_RESOURCES_EXTENTS_EXTENTS_H
 
 #include "core/blocks/address_index.h"
-#include "resources/pool/pending.h"
-#include "resources/pool/trees.h"
+#include "resources/extents/pending.h"
+#include "resources/extents/trees.h"
 
 enum { POOL_GRANULE = 512 };
 
@@ -36,7 +36,7 @@ typedef enum pool_state {
     POOL_HOLE,
     POOL_AWAITED, /* by a thread that waits for its points */
     POOL_AWAY,    /* addresses without usable memory */
-    POOL_CHUNK,   /* no extent: a block of the layer below (chunks_upstream.c) */
+    POOL_CHUNK,   /* no extent: a block of the layer below (chunks/upstream.c) */
 } pool_state;
 
 /* In an entry. */

@@ -1,5 +1,5 @@
 /* Chunks by number. */
-#include "resources/pool/chunks.h"
+#include "resources/chunks/chunks.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"

@@ -2,8 +2,8 @@
  * stay with the memory: both parts of a split have them, a join merges them.
  *
  * Guarded by the pool's lock while the extent is free, else its owner's. */
-#ifndef STRATA_RESOURCES_POOL_PENDING_H
-#define STRATA_RESOURCES_POOL_PENDING_H
+#ifndef STRATA_RESOURCES_EXTENTS_PENDING_H
+#define STRATA_RESOURCES_EXTENTS_PENDING_H
 
 #include "core/blocks/blocks.h"
 #include "core/streams/timeline.h"

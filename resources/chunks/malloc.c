@@ -1,7 +1,7 @@
 /* Chunks by cuMemAlloc. */
 #include "core/base/error.h"
 #include "core/base/size_text.h"
-#include "resources/pool/chunks.h"
+#include "resources/chunks/chunks.h"
 
 enum { LEAST_CHUNK = 2 << 20 };
 
