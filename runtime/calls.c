@@ -58,9 +58,12 @@ static __attribute__((noinline)) strata_status allocate_slow(strata_runtime *run
 
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
-    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+    if (__builtin_expect(!runtime || strata_driver_state_now() != STRATA_DRIVER_OPEN || !out, 0))
         return allocate_slow(runtime, bytes, stream, out);
-    if (strata_captures_any(runtime))
+    const bool captures = strata_captures_any(runtime);
+    if (__builtin_expect(!bytes, 0))
+        return allocate_slow(runtime, bytes, stream, out);
+    if (captures)
         return allocate_beside_captures(runtime, bytes, stream, out);
     return runtime->top->ops->top_allocate(runtime->top, bytes, stream, out);
 }

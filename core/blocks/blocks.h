@@ -10,9 +10,9 @@
  * search by address does not find it.
  *
  * Pins. A block is pinned between prepare and finish: by its creating thread in `own_pins`, which only that thread
- * writes, without a locked instruction; by other threads in the word. A free checks both. A free that races with an
- * unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish reports, since the
- * generation has changed.
+ * writes, without a locked instruction; by other threads in the word. A free checks both. The last unpin leaves 0. A
+ * free that races with an unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish
+ * reports, since the generation has changed.
  *
  * Kept. Captures and graphs keep the blocks that they use: only they, or a free through the runtime, free a kept block.
  * How many keep it is counted in runtime/kept_blocks.h. */
@@ -42,7 +42,7 @@ typedef struct strata_more_points {
 
 typedef struct strata_entry {
     _Atomic uint64_t word;
-    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; written by that thread */
+    _Atomic uint64_t own_pins; /* generation and count of the creating thread's pins, or 0; written by that thread */
     /* Facts: written before the word says LIVE, constant while it does. Atomic, because an invalid free may read them
      * while the entry becomes another block's: it reads the word again before it uses them, and a reader of a new fact
      * (acquire) sees that the word has left the old block (release). */
@@ -378,16 +378,17 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* For a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. The
- * entry is its slot's. False: take the slow path. The word is read before the facts, lest they be the previous block's,
- * and changed after them, which fails if they were the next block's. */
+ * entry is its slot's. False: take the slow path, which also knows pins of an earlier generation. The word is read
+ * before the facts, lest they be the previous block's, and changed after them, which fails if they were the next
+ * block's. */
 static inline bool strata_entry_retire_found(const strata_table *table, strata_entry *entry, const strata_block *block,
                                              uint64_t mark)
 {
     const uint64_t generation = block->id.generation;
     uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
     return generation < STRATA_GENERATION_LAST && atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
-           !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
-           strata_entry_try_retire(entry, &word);
+           !atomic_load_explicit(&entry->own_pins, memory_order_acquire) &&
+           strata_entry_has_facts(table, entry, block) && strata_entry_try_retire(entry, &word);
 }
 
 /* As above, of a block whose entry is to be found. NULL: take the slow path. */

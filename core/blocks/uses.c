@@ -100,8 +100,9 @@ static inline bool pin_own(strata_entry *entry, uint64_t generation)
 
 static inline void unpin_own(strata_entry *entry)
 {
-    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+    const uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    const bool last = (pins & STRATA_OWN_PINS_MASK) == 1;
+    atomic_store_explicit(&entry->own_pins, last ? 0 : pins - 1, memory_order_release);
 }
 
 static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)

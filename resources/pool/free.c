@@ -465,23 +465,42 @@ static __attribute__((noinline)) strata_status top_keep_slow(pool *self, pool_th
     return STRATA_SUCCESS;
 }
 
-/* strata_top_deallocate_plainly and pool_deallocate_own in one. Every call is a tail call. */
+/* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose
+ * table of timelines need not be read, since a cache has its timeline. NULL also if the thread has no such cache. */
+static inline __attribute__((always_inline)) pool_stream_cache *own_cache(const pool_thread_cache *local,
+                                                                          const strata_entry *entry, CUstream handle)
+{
+    const uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
+    pool_stream_cache *cache = local->caches[number % POOL_STREAM_CACHES];
+    if (__builtin_expect(!cache, 0))
+        return NULL;
+    const strata_timeline *timeline = cache->timeline;
+    const bool own = timeline->number == number && strata_entry_is_incarnation(entry, timeline) &&
+                     strata_timeline_is_late(timeline, handle);
+    return __builtin_expect(own, 1) ? cache : NULL;
+}
+
+/* strata_top_deallocate_plainly and pool_deallocate_own in one. A thread that has a cache has a state. An empty block
+ * names no table, and goes the plain way. Every call is a tail call. */
 strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block)
 {
     pool *self = (pool *)resource;
-    const strata_table *table = strata_resource_table(resource);
-    strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(!strata_free_is_usual(block, thread), 0))
-        return strata_free_from_top_on_own_stream(resource, block);
+    void *const *slots = strata_thread_slots;
+    pool_thread_cache *local = slots[self->thread_caches.number];
+    if (__builtin_expect(!local || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+        return strata_top_deallocate_plainly(resource, block);
+    strata_thread *thread = strata_thread_with(slots);
     strata_inflight_free_begin(thread);
-    const CUstream handle = block->stream;
+    const strata_table *table = self->heap.table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    strata_timeline *timeline = __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, handle) : NULL;
-    if (__builtin_expect(!timeline || !strata_entry_retire_found(table, entry, block, 0), 0))
+    const CUstream handle = block->stream;
+    pool_stream_cache *cache = __builtin_expect(entry != NULL, 1) ? own_cache(local, entry, handle) : NULL;
+    if (__builtin_expect(!cache || !strata_entry_retire_found(table, entry, block, 0), 0))
         return top_deallocate_slow(self, block, thread);
-    pool_thread_cache *local;
-    pool_stream_cache *cache = enter_own(self, entry, timeline, &local);
-    if (__builtin_expect(!cache, 0))
+    strata_timeline *timeline = cache->timeline;
+    const bool own =
+        is_fast_free(self, entry) && alloc_stream_was_known(entry) && last_timeline(entry) == timeline->number;
+    if (__builtin_expect(!own || !pool_thread_cache_try_enter(self, local), 0))
         return top_free_retired(self, entry, block, thread);
     const uint32_t slot = block->id.slot;
     if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now_of(cache, timeline)), 0))
