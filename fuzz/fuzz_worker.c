@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static const uint64_t NOT_WAITED_FOR = UINT64_C(1) << 62; /* a request's answer, with this in its number */
+
 enum { WAIT_MS = 120000, BUFFER_MOST = 1 << 20 }; /* the first: libFuzzer has a limit of its own */
 
 static strata_sim_accounts at_first;
@@ -163,7 +165,8 @@ static size_t send_frame(session *run, const uint8_t *data, size_t size)
     if (!whole)
         return size;
     run->asked += is_request(head.kind);
-    while (is_request(head.kind) && run->done + run->failed < run->asked && !run->over)
+    while (is_request(head.kind) && !(head.number & NOT_WAITED_FOR) && run->done + run->failed < run->asked &&
+           !run->over)
         listen_once(run);
     return bytes;
 }

@@ -3,6 +3,7 @@
 
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
+#include "core/streams/device.h"
 
 static strata_lock singletons_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SINGLETONS);
 static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, under singletons_lock; never freed */
@@ -35,25 +36,30 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
     return status;
 }
 
+/* Whether the runtime's context is the device's still. A hit of a pool asks no driver, so it is asked here: a program
+ * that has reset its device would get memory of the old context. */
+static bool is_current(const strata_runtime *runtime)
+{
+    if (__builtin_expect(strata_device_has_its_context(runtime->device), 1))
+        return true;
+    if (!strata_device_is_lost(runtime->device))
+        strata_devices_look();
+    return false;
+}
+
 strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 {
-    if (__builtin_expect(out && ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT &&
-                             strata_driver_state_now() == STRATA_DRIVER_OPEN,
-                         1)) {
-        *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
-        return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : build_singleton(ordinal, out);
-    }
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_get: out is NULL");
     *out = NULL;
-    strata_status status = strata_driver_open();
+    const strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
     if (ordinal < 0 || ordinal >= STRATA_DEVICE_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid device %d", ordinal);
-    *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
-    if (*out && !strata_device_is_lost((*out)->device))
-        return STRATA_SUCCESS;
-    *out = NULL;
-    return build_singleton(ordinal, out);
+    strata_runtime *runtime = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
+    if (!runtime || !is_current(runtime))
+        return build_singleton(ordinal, out);
+    *out = runtime;
+    return STRATA_SUCCESS;
 }

@@ -44,27 +44,35 @@ bool service_graph_takes(service_request_kind kind)
 }
 
 /* Under the lock. */
-static const char *why_not(const strata_service_graph *graph)
+static const char *why_not(const strata_service_graph *graph, size_t bytes)
 {
     if (graph->ended)
         return "the recording has ended; begin another graph";
-    return graph->count == STRATA_SERVICE_GRAPH_LIMIT ? "it has 65536 requests, the most that are possible" : NULL;
+    if (graph->count == STRATA_SERVICE_GRAPH_LIMIT)
+        return "it has 65536 requests, the most that are possible; make several graphs";
+    return graph->service->backend->recorded_bytes && bytes > graph->service->backend->recorded_limit - graph->bytes
+               ? "its requests would have more than 64 MiB, the most that a worker takes; make several graphs"
+               : NULL;
 }
 
 strata_status service_graph_add(strata_service_graph *graph, strata_future *request, bool has_out)
 {
+    const service_backend *backend = graph->service->backend;
+    const size_t bytes = backend->recorded_bytes ? backend->recorded_bytes(request) : 0;
     const char *reason = has_out ? "out is not NULL, and a recorded request has no answer of its own" : NULL;
     strata_lock_take(&graph->lock);
+    const size_t number = graph->count + 1;
     if (!reason)
-        reason = why_not(graph);
+        reason = why_not(graph, bytes);
     if (!reason) {
         service_list_add(&graph->parts, request);
         graph->count++;
+        graph->bytes += bytes;
     }
     strata_lock_release(&graph->lock);
     return !reason ? STRATA_SUCCESS
-                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "graph \"%s\" does not record the request: %s",
-                                 graph->name, reason);
+                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "graph \"%s\" does not record request %zu: %s",
+                                 graph->name, number, reason);
 }
 
 /* ---- the end ---- */
@@ -81,6 +89,35 @@ void service_graph_drop_recording(strata_service_graph *graph)
     if (atomic_load_explicit(&graph->made, memory_order_relaxed) != SERVICE_GRAPH_MADE)
         atomic_store_explicit(&graph->made, SERVICE_GRAPH_FAILED, memory_order_release);
     drop_parts(graph);
+}
+
+strata_status service_graph_fail(strata_service_graph *graph)
+{
+    const strata_error failed = *strata_error_in_force();
+    service_graph_drop_recording(graph);
+    return strata_error_raise_again(&failed);
+}
+
+strata_status service_graph_fail_unended(strata_service_graph *graph)
+{
+    strata_lock_take(&graph->lock);
+    graph->ended = true;
+    strata_lock_release(&graph->lock);
+    atomic_store_explicit(&graph->generation, strata_device_state_generation(graph->service->state),
+                          memory_order_relaxed);
+    return service_graph_fail(graph);
+}
+
+strata_status service_graph_reopen(strata_future *end)
+{
+    const strata_error failed = *strata_error_in_force();
+    strata_service_graph *graph = end->recorded_graph;
+    end->recorded_graph = NULL;
+    strata_lock_take(&graph->lock);
+    graph->ended = false;
+    strata_lock_release(&graph->lock);
+    service_graph_unhold(graph);
+    return strata_error_raise_again(&failed);
 }
 
 strata_status service_graph_fail_part(size_t number)
@@ -110,6 +147,7 @@ strata_status service_graph_check_made(const strata_service_graph *graph)
     return graph->begun
                ? STRATA_ERROR_NOT_READY
                : strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "graph \"%s\" is not made yet: wait for the answer to its end, or send both as one sender",
+                             "graph \"%s\" is not made yet: wait until its end is answered with success, or send both "
+                             "as one sender",
                              graph->name);
 }

@@ -19,9 +19,10 @@ struct strata_service_graph {
     void (*drop)(strata_future *request); /* ends a recorded request */
     _Atomic uint64_t holders;             /* the caller, and requests that name it */
 
-    strata_lock lock;   /* of the next three */
+    strata_lock lock;   /* of the next four */
     bool ended;         /* nothing more is recorded */
     size_t count;       /* of `parts` */
+    size_t bytes;       /* of them, if the form has a limit */
     service_list parts; /* requests that are not done, in order; constant once it has ended, until that request is */
 
     _Atomic int made;               /* service_graph_made; written by the service's thread */
@@ -29,7 +30,7 @@ struct strata_service_graph {
     bool begun;                     /* its end was; the service's thread alone, as are the next ones */
     uint64_t recorded;              /* in a recording: its number; 0: none */
     strata_graph *local;            /* in process; ended by the last holder, as is the next */
-    struct isolated_remote *remote; /* isolated: the worker's */
+    struct isolated_remote *remote; /* isolated: the worker's, from when its end was sent */
     void (*end_remote)(struct isolated_remote *remote); /* constant once there is one */
 };
 
@@ -46,7 +47,17 @@ strata_status service_graph_add(strata_service_graph *graph, strata_future *requ
 void service_graph_note_made(strata_service_graph *graph);
 void service_graph_drop_recording(strata_service_graph *graph);
 
-/* Errors: INVALID_VALUE (its end has not begun, or failed). NOT_READY, without a record: its end is under way. */
+/* Its end fails with the error in force, which is returned: what was recorded goes, and launches say so. The second, of
+ * a graph whose end no request was made of: it is ended with that. */
+strata_status service_graph_fail(strata_service_graph *graph);
+strata_status service_graph_fail_unended(strata_service_graph *graph);
+
+/* As service_graph_fail for an end that began nothing: the recording stays, and can be ended again. The request lets go
+ * of the graph. */
+strata_status service_graph_reopen(strata_future *end);
+
+/* Errors: INVALID_VALUE (its end has not begun, or failed), STALE. NOT_READY, without a record: isolated, its end was
+ * sent. */
 strata_status service_graph_check_made(const strata_service_graph *graph);
 
 /* The error in force, of the recorded request of that number from 0 on, which the message then names. */

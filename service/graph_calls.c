@@ -58,47 +58,64 @@ void strata_service_graph_release(strata_service_graph *graph)
 
 /* ---- the end ---- */
 
-/* False: it had ended, or is empty. With `back`, undoes it. */
-static bool change_ended(strata_service_graph *graph, bool back)
+static strata_status make(strata_service_graph *graph, service_request_kind kind, const strata_send_options *send,
+                          const char *call, strata_future **out)
 {
-    strata_lock_take(&graph->lock);
-    const bool may = back || (!graph->ended && graph->count);
-    if (may)
-        graph->ended = !back;
-    strata_lock_release(&graph->lock);
-    return may;
-}
-
-static strata_status submit(strata_service_graph *graph, service_request_kind kind, const strata_send_options *send,
-                            const char *call, strata_future **out)
-{
-    strata_future *request;
-    const strata_status status = service_request_make(graph->service, kind, send, call, &request);
+    const strata_status status = service_request_make(graph->service, kind, send, call, out);
     if (status != STRATA_SUCCESS)
         return status;
     service_graph_hold(graph);
-    request->recorded_graph = graph;
-    return service_request_submit(request, out);
+    (*out)->recorded_graph = graph;
+    return STRATA_SUCCESS;
+}
+
+/* Under the lock. */
+static bool may_end(const strata_service_graph *graph)
+{
+    return !graph->ended && graph->count;
+}
+
+static strata_status refuse_ending(const strata_service_graph *graph)
+{
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "strata_service_graph_end: graph \"%s\" was ended, or nothing is recorded in it", graph->name);
+}
+
+/* The recording has ended once the request is in the queue, and not if it is refused. */
+static strata_status end_recording(strata_service_graph *graph, strata_future *request, strata_future **out)
+{
+    strata_lock_take(&graph->lock);
+    const bool may = may_end(graph);
+    strata_status status = STRATA_SUCCESS;
+    if (may) {
+        atomic_store_explicit(&graph->generation, strata_device_state_generation(graph->service->state),
+                              memory_order_relaxed);
+        status = service_request_submit(request, out);
+        graph->ended = status == STRATA_SUCCESS;
+    }
+    strata_lock_release(&graph->lock);
+    if (may)
+        return status;
+    service_request_drop(request);
+    return refuse_ending(graph);
 }
 
 strata_status strata_service_graph_end(strata_service_graph *graph, const strata_send_options *send,
                                        strata_future **out)
 {
+    strata_future *request;
     if (out)
         *out = NULL;
     strata_status status = check(graph, "strata_service_graph_end");
     if (status != STRATA_SUCCESS)
         return status;
-    if (!change_ended(graph, false))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_service_graph_end: graph \"%s\" was ended, or nothing is recorded in it",
-                           graph->name);
-    atomic_store_explicit(&graph->generation, strata_device_state_generation(graph->service->state),
-                          memory_order_relaxed);
-    status = submit(graph, SERVICE_MAKE_GRAPH, send, "strata_service_graph_end", out);
-    if (status != STRATA_SUCCESS)
-        change_ended(graph, true);
-    return status;
+    strata_lock_take(&graph->lock);
+    const bool may = may_end(graph);
+    strata_lock_release(&graph->lock);
+    if (!may)
+        return refuse_ending(graph);
+    status = make(graph, SERVICE_MAKE_GRAPH, send, "strata_service_graph_end", &request);
+    return status == STRATA_SUCCESS ? end_recording(graph, request, out) : status;
 }
 
 /* ---- launching ---- */
@@ -125,11 +142,13 @@ static strata_status check_launch(strata_service_graph *graph)
 strata_status strata_service_graph_launch(strata_service_graph *graph, const strata_send_options *send,
                                           strata_future **out)
 {
+    strata_future *request;
     if (out)
         *out = NULL;
     strata_status status = check(graph, "strata_service_graph_launch");
     if (status == STRATA_SUCCESS)
         status = check_launch(graph);
-    return status == STRATA_SUCCESS ? submit(graph, SERVICE_PLAY_GRAPH, send, "strata_service_graph_launch", out)
-                                    : status;
+    if (status == STRATA_SUCCESS)
+        status = make(graph, SERVICE_PLAY_GRAPH, send, "strata_service_graph_launch", &request);
+    return status == STRATA_SUCCESS ? service_request_submit(request, out) : status;
 }

@@ -147,7 +147,7 @@ void service_request_finish(strata_future *request)
         atomic_fetch_sub_explicit(&service->in_flight, 1, memory_order_relaxed);
     if (request->deadline)
         service_timer_remove(&service->timer, request);
-    if (request->kind == SERVICE_MAKE_GRAPH)
+    if (request->kind == SERVICE_MAKE_GRAPH && request->recorded_graph)
         service_graph_drop_recording(request->recorded_graph);
     let_go(request);
     service_mailbox_unreserve(&service->mailbox);

@@ -121,6 +121,9 @@ typedef struct service_backend {
     strata_status (*check_ref)(strata_service *service, const strata_ref *ref);
     /* Any thread. */
     strata_status (*make_buffer)(strata_service *service, size_t bytes, strata_host_buffer **out);
+    /* What a request takes of a graph's `recorded_limit`. NULL: there is no such limit. Any thread. */
+    size_t (*recorded_bytes)(const strata_future *request);
+    size_t recorded_limit;
 } service_backend;
 
 const service_backend *service_backend_of(strata_service_form form);

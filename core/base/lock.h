@@ -18,7 +18,7 @@
 
 typedef enum strata_lock_rank {
     STRATA_RANK_SERVICE = 1,      /* the phase of a device service, and its snapshot; held for moments */
-    STRATA_RANK_SERVICE_GRAPH,    /* what is recorded in a graph of requests; nothing is called under it */
+    STRATA_RANK_SERVICE_GRAPH,    /* what is recorded in a graph of requests, until its end is in the queue */
     STRATA_RANK_SERVICE_TIMER,    /* time limits of a service's requests */
     STRATA_RANK_SERVICE_WORKER,   /* what a service and its worker share with other threads; held for moments */
     STRATA_RANK_SERVICE_MAILBOX,  /* requests that the service's thread has not taken */

@@ -103,13 +103,29 @@ refuse:
     return status;
 }
 
+static bool has_active_context(CUdevice handle)
+{
+    unsigned flags;
+    int active = 1;
+    return !strata_cu.DevicePrimaryCtxGetState ||
+           strata_cu.DevicePrimaryCtxGetState(handle, &flags, &active) != CUDA_SUCCESS || active;
+}
+
 /* Replaces a lost device. Streams of the new context may have the handles of old ones, which are forgotten first. The
- * lock is held. */
+ * lock is held.
+ *
+ * A reset leaves the reference of the lost device, which goes back: after the new one is taken where another module has
+ * begun the context anew, which would end otherwise; else before. A module may have given back one reference more than
+ * it had (numba-cuda at its second close()): then this one is the last, and would end the new context. */
 static strata_status reopen_device(strata_device *lost, strata_device **out)
 {
     strata_streams_forget(lost);
+    const bool begun = has_active_context(lost->handle);
+    if (!begun && !lost->released)
+        strata_cu.DevicePrimaryCtxRelease(lost->handle);
+    lost->released = lost->released || !begun;
     const strata_status status = open_device(lost->ordinal, out);
-    if (status == STRATA_SUCCESS) /* the reference that the reset left */
+    if (status == STRATA_SUCCESS && !lost->released)
         strata_cu.DevicePrimaryCtxRelease(lost->handle);
     return status;
 }

@@ -18,6 +18,7 @@ struct strata_device {
     CUcontext context;             /* the primary one, retained until the process ends or it is reset */
     unsigned long long context_id; /* of the context, which is another after a reset; 0: the driver gives none */
     _Atomic bool lost;             /* the context was reset: its streams, events and memory are gone; any thread */
+    bool released;                 /* of a lost one: its reference went back; guarded by the lock of device.c */
     strata_device_info info;
     struct strata_timeline *legacy;
 

@@ -38,10 +38,12 @@ typedef struct strata_runtime_config {
     strata_event_mode events;
 } strata_runtime_config;
 
-/* The process's runtime of the device with this ordinal, until the process ends. The first caller builds it from the
- * environment; concurrent callers wait; after a failure the next caller tries again. Later calls take no lock. Errors:
- * INVALID_VALUE (no such device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND,
- * DRIVER, SYNTAX (in STRATA_STACK), OUT_OF_HOST_MEMORY. */
+/* The process's runtime of the device with this ordinal, until the process ends or resets the device: then the next
+ * call builds another one, and the old one, which stays valid, answers as strata_device_check (info.h) says. The first
+ * caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again. Later
+ * calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such device;
+ * called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in STRATA_STACK),
+ * OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
 /* Makes a private runtime. NULL config: the defaults. Errors as above. */

@@ -38,8 +38,9 @@ STRATA_API strata_status strata_service_graph_begin(strata_service *service, con
 
 /* Ends the recording, and makes the device's graph: a request. An answer that is a failure (its message names the
  * recorded request) leaves a graph that can only be released, but for TIMEOUT and CANCELLED: if the end had begun, the
- * graph may be made all the same. Errors besides: INVALID_VALUE (nothing is recorded, or it
- * was ended). After QUEUE_FULL it can be called again. */
+ * graph may be made all the same. Errors besides: INVALID_VALUE (nothing is recorded, or it was ended). It can be
+ * called again after any error that is returned, and, isolated, after an answer that this process is short of
+ * descriptors or memory (IO, OUT_OF_HOST_MEMORY): the recording is still there. */
 STRATA_API strata_status strata_service_graph_end(strata_service_graph *graph, const strata_send_options *send,
                                                   strata_future **out);
 

@@ -68,7 +68,7 @@ typedef struct pool_chunk_store {
 /* Where the addresses of the small side begin: half of all. */
 static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
 {
-    return store->base + store->bytes / store->granule / 2 * store->granule;
+    return store->base + (store->bytes / 2 & -store->granule); /* a power of two */
 }
 
 /* From the layer below, the device's virtual memory, or, without that or addresses for it, cuMemAlloc. Errors:

@@ -1,8 +1,9 @@
 /* Decay: chunks that were free throughout a window of time are returned after it, a few with each call that comes.
  *
- * Each 2 MiB of addresses has the number of the last window in which it was used; the numbers cover 128 GiB and wrap
- * around. Threads that take memory from the heap write it; the thread that ends a window writes it for memory in use.
- * What was used in this window or the last stays, since a take may be recorded late.
+ * Each 2 MiB of addresses has the number of the last window in which it was used, and so has each 32 MiB that were used
+ * whole: a number for each 2 MiB of a large block took a third of its miss. The numbers cover 128 GiB and wrap around.
+ * Threads that take memory from the heap write them; the thread that ends a window writes them for memory in use. What
+ * was used in this window or the last stays, since a take may be recorded late.
  *
  * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
  * for the device or a lock. */
@@ -15,6 +16,7 @@
 enum {
     UNIT = 2 << 20,   /* bytes */
     UNITS = 64 << 10, /* 128 GiB */
+    GROUP = 16,       /* units; a block of 4 GiB writes 128 groups and at most 30 units */
     STEP_CHUNKS = 4,  /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
                          125 us (docs/measurements.md) */
 };
@@ -22,8 +24,9 @@ enum {
 #define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the units cover */
 
 typedef struct pool_use_marks {
-    _Atomic uint8_t window;      /* this one's number; written under map_lock, any thread reads */
-    _Atomic uint8_t last[UNITS]; /* by any thread, relaxed */
+    _Atomic uint8_t window;                    /* this one's number; written under map_lock, any thread reads */
+    _Atomic uint8_t last[UNITS];               /* by any thread, relaxed */
+    _Atomic uint8_t last_whole[UNITS / GROUP]; /* of groups used whole; as last */
 } pool_use_marks;
 
 /* ---- marks ---- */
@@ -33,11 +36,28 @@ static uint8_t load(const _Atomic uint8_t *mark)
     return atomic_load_explicit(mark, memory_order_relaxed);
 }
 
+static void mark_each(_Atomic uint8_t *marks, uint64_t from, uint64_t end, uint64_t count, uint8_t window)
+{
+    for (; from < end; from++)
+        atomic_store_explicit(&marks[from % count], window, memory_order_relaxed);
+}
+
 static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
 {
     const uint8_t window = load(&marks->window);
-    for (uint64_t unit = address / UNIT; unit <= (address + bytes - 1) / UNIT; unit++)
-        atomic_store_explicit(&marks->last[unit % UNITS], window, memory_order_relaxed);
+    const uint64_t from = address / UNIT, end = (address + bytes - 1) / UNIT + 1;
+    const uint64_t first = (from + GROUP - 1) / GROUP, last = end / GROUP; /* groups between */
+    const bool any = first < last;
+    mark_each(marks->last, from, any ? first * GROUP : end, UNITS, window);
+    if (!any)
+        return;
+    mark_each(marks->last_whole, first, last, UNITS / GROUP, window);
+    mark_each(marks->last, last * GROUP, end, UNITS, window);
+}
+
+static bool is_recent(uint8_t window, const _Atomic uint8_t *mark)
+{
+    return (uint8_t)(window - load(mark)) <= 1;
 }
 
 /* In this window or the last. */
@@ -46,7 +66,8 @@ static bool is_marked(const pool_use_marks *marks, CUdeviceptr address, uint64_t
     const uint8_t window = load(&marks->window);
     bool marked = false;
     for (uint64_t unit = address / UNIT; unit <= (address + bytes - 1) / UNIT && !marked; unit++)
-        marked = (uint8_t)(window - load(&marks->last[unit % UNITS])) <= 1;
+        marked = is_recent(window, &marks->last[unit % UNITS]) ||
+                 is_recent(window, &marks->last_whole[unit % UNITS / GROUP]);
     return marked;
 }
 

@@ -58,11 +58,10 @@ strata_status service_make_graph(strata_service *service, service_lane *lane, st
     strata_service_graph *graph = request->recorded_graph;
     *waits = false;
     const strata_status status = capture(service, lane, graph);
-    if (status == STRATA_SUCCESS)
-        service_graph_note_made(graph);
-    else
-        service_graph_drop_recording(graph);
-    return status;
+    if (status != STRATA_SUCCESS)
+        return service_graph_fail(graph);
+    service_graph_note_made(graph);
+    return STRATA_SUCCESS;
 }
 
 strata_status service_play_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)

@@ -494,4 +494,6 @@ const service_backend service_isolated = {
     .tell_memory = tell_memory,
     .check_ref = check_ref,
     .make_buffer = make_buffer,
+    .recorded_bytes = isolated_recorded_bytes,
+    .recorded_limit = WIRE_GRAPH_LIMIT,
 };

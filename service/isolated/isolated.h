@@ -21,7 +21,8 @@
 typedef struct isolated_remote {
     struct isolated_remote *next;
     struct isolated_link *link; /* held; these are constant */
-    uint64_t number, worker;    /* the worker's number of it; which worker's */
+    uint64_t number, worker;    /* the worker's number of memory, the service's of a graph; which worker's */
+    bool is_graph;
 } isolated_remote;
 
 /* A host buffer that the service shares with its workers. */
@@ -54,7 +55,7 @@ void isolated_remote_free(isolated_remote *remote);
 void isolated_buffer_free(isolated_buffer *buffer);
 
 /* What the worker has by that number, and its end, on any thread. NULL without host memory. */
-isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker);
+isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker, bool is_graph);
 void isolated_remote_release(isolated_remote *remote);
 
 /* A reference to the memory of that number. Errors: OUT_OF_HOST_MEMORY. */
@@ -125,6 +126,7 @@ typedef struct service_client {
     isolated_link *link;
     isolated_process process; /* the worker */
     uint64_t worker;          /* its number: how many there were */
+    uint64_t graphs;          /* so many were sent, to all workers: the number of the last one */
     int socket;               /* -1: there is no worker */
     wire_out out;
     wire_in in;
@@ -183,9 +185,11 @@ static inline uint64_t isolated_module_number(uint64_t worker, uint64_t number)
 /* The worker's memory of a reference. Errors: STALE. */
 strata_status isolated_find_remote(const service_client *client, const strata_ref *ref, const isolated_remote **out);
 
-/* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. NOT_READY, without a record: it
- * waits for an answer of the worker. */
+/* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. */
 strata_status isolated_pack(const service_client *client, const strata_future *request, isolated_frame *frame);
+
+/* Of the frame of a request that a graph takes. */
+size_t isolated_recorded_bytes(const strata_future *request);
 
 /* ---- sending and receiving ---- */
 

@@ -106,18 +106,18 @@ static void end_remote(void *data)
     isolated_remote_release(data);
 }
 
-isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker)
+isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker, bool is_graph)
 {
     isolated_remote *remote = strata_host_zalloc(sizeof *remote);
     if (remote)
-        *remote = (isolated_remote){.link = hold(link), .number = number, .worker = worker};
+        *remote = (isolated_remote){.link = hold(link), .number = number, .worker = worker, .is_graph = is_graph};
     return remote;
 }
 
 strata_status isolated_remote_make(strata_service *service, isolated_link *link, strata_future *request,
                                    uint64_t number, strata_ref **out)
 {
-    isolated_remote *remote = isolated_remote_new(link, number, service->client->worker);
+    isolated_remote *remote = isolated_remote_new(link, number, service->client->worker, false);
     if (!remote)
         return strata_fail_host_memory("a reference");
     const strata_status status =

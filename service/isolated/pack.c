@@ -222,13 +222,27 @@ static strata_status pack_fill(const service_client *client, const strata_future
 
 /* ---- graphs ---- */
 
-/* NOT_READY: the worker has not answered its end, with the number. What is behind it waits, too: the worker's thread is
- * busy with that end. */
+size_t isolated_recorded_bytes(const strata_future *request)
+{
+    switch (request->kind) {
+    case SERVICE_LAUNCH:
+        return wire_frame_bytes(sizeof(wire_launch) + request->launch.count * sizeof(wire_argument) +
+                                strlen(request->launch.entry));
+    case SERVICE_BLAS:
+        return wire_frame_bytes(sizeof(wire_blas));
+    case SERVICE_COPY:
+        return wire_frame_bytes(sizeof(wire_device_copy));
+    default:
+        return wire_frame_bytes(sizeof(wire_device_fill));
+    }
+}
+
+/* A launch is sent also while the worker makes the graph: what is behind it then waits for neither. */
 static strata_status pack_play(const service_client *client, const strata_future *request, isolated_frame *frame)
 {
     const strata_service_graph *graph = request->recorded_graph;
     const strata_status status = service_graph_check_made(graph);
-    if (status != STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS && status != STRATA_ERROR_NOT_READY)
         return status;
     if (graph->remote->worker != client->worker)
         return strata_fail(STRATA_ERROR_STALE, "graph \"%s\" is stale: its worker has ended; record it again",

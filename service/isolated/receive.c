@@ -111,22 +111,13 @@ static void take_module(strata_service *service, strata_future *request, uint64_
     request->result.module = isolated_module_number(service->client->worker, number);
 }
 
-/* A graph is made also for a request that has reached its time limit: its launches may have been sent. */
-static void take_graph(strata_service *service, strata_future *request, uint64_t number)
+/* A graph is made also for a request that has reached its time limit: its launches may have been sent. An end that
+ * failed here has no remote graph, or let go of its own, whatever the worker says of it. */
+static void take_graph(const strata_future *request)
 {
-    service_client *client = service->client;
     strata_service_graph *graph = request->recorded_graph;
-    isolated_remote *remote = isolated_remote_new(client->link, number, client->worker);
-    if (remote) {
-        graph->remote = remote;
-        graph->end_remote = isolated_remote_release;
+    if (graph && graph->remote)
         service_graph_note_made(graph);
-        return;
-    }
-    strata_fail_host_memory("a graph of requests");
-    note_failure(request, strata_error_in_force());
-    if (wire_reserve(&client->out, sizeof number))
-        wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
 }
 
 /* A late answer leaves the bytes as they are: they are the program's again. */
@@ -150,10 +141,10 @@ static void count_bytes(strata_service *service, const isolated_operation *opera
         atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
 }
 
-/* An answer to an allocation, a load or a graph has a number, unless that failed here. */
+/* An answer to an allocation or a load has a number, unless that failed here. */
 static const strata_error nothing_named = {.status = STRATA_ERROR_POISONED,
                                            .message = "the worker of the isolated device service said that it had "
-                                                      "made memory, a module or a graph, and did not say which"};
+                                                      "made memory or a module, and did not say which"};
 
 static void take_number(strata_service *service, strata_future *request, uint64_t number,
                         void (*take)(strata_service *service, strata_future *request, uint64_t number))
@@ -175,7 +166,7 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
         take_number(service, request, done->ref, take_ref);
         break;
     case SERVICE_MAKE_GRAPH:
-        take_number(service, request, done->graph, take_graph);
+        take_graph(request);
         break;
     case SERVICE_COPY_TO_HOST:
         take_bytes(service->client, &operation);

@@ -206,17 +206,7 @@ static strata_status send_load(service_client *client, strata_future *request)
     return send_file(client, request, WIRE_LOAD, &payload, sizeof payload, request->image, request->image_bytes);
 }
 
-static strata_status fail_room(const strata_service_graph *graph, const wire_out *parts, const isolated_frame *frame)
-{
-    const size_t most = parts->bound - parts->end; /* with the frame's head and padding */
-    return frame->bytes + frame->text_bytes + sizeof(wire_head) + 8 > most
-               ? strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "the requests of graph \"%s\" have more than %d bytes; make several graphs", graph->name,
-                             WIRE_GRAPH_LIMIT)
-               : strata_fail_host_memory("the requests of a graph");
-}
-
-/* Fills `parts` with the frames of what was recorded. */
+/* Fills `parts` with the frames of what was recorded, which have at most WIRE_GRAPH_LIMIT bytes. */
 static strata_status pack_parts(const service_client *client, const strata_service_graph *graph, wire_out *parts)
 {
     isolated_frame frame;
@@ -225,9 +215,29 @@ static strata_status pack_parts(const service_client *client, const strata_servi
         if (isolated_pack(client, part, &frame) != STRATA_SUCCESS)
             return service_graph_fail_part(number);
         if (!wire_reserve(parts, frame.bytes + frame.text_bytes))
-            return fail_room(graph, parts, &frame);
+            return strata_fail_host_memory("the requests of a graph");
         wire_put(parts, frame.kind, 0, &frame.payload, frame.bytes, frame.text, frame.text_bytes);
     }
+    return STRATA_SUCCESS;
+}
+
+static strata_status send_parts(service_client *client, strata_future *request, const wire_out *parts)
+{
+    strata_service_graph *graph = request->recorded_graph;
+    wire_graph payload = {.send = isolated_send_of(request), .graph = client->graphs + 1, .bytes = parts->end};
+    isolated_remote *remote = isolated_remote_new(client->link, payload.graph, client->worker, true);
+    if (!remote)
+        return strata_fail_host_memory("a graph of requests");
+    snprintf(payload.name, sizeof payload.name, "%s", graph->name);
+    const strata_status status =
+        send_file(client, request, WIRE_MAKE_GRAPH, &payload, sizeof payload, parts->bytes, parts->end);
+    if (status != STRATA_SUCCESS) {
+        isolated_remote_free(remote);
+        return status;
+    }
+    client->graphs++;
+    graph->remote = remote;
+    graph->end_remote = isolated_remote_release;
     return STRATA_SUCCESS;
 }
 
@@ -235,17 +245,16 @@ static strata_status send_graph(service_client *client, strata_future *request)
 {
     strata_service_graph *graph = request->recorded_graph;
     wire_out parts = {.bound = WIRE_GRAPH_LIMIT};
-    wire_graph payload = {.send = isolated_send_of(request)};
-    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof payload))
+    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof(wire_graph)))
         return STRATA_ERROR_NOT_READY;
     strata_status status = pack_parts(client, graph, &parts);
-    graph->begun = true;
-    payload.bytes = parts.end;
-    snprintf(payload.name, sizeof payload.name, "%s", graph->name);
     if (status == STRATA_SUCCESS)
-        status = send_file(client, request, WIRE_MAKE_GRAPH, &payload, sizeof payload, parts.bytes, parts.end);
+        status = send_parts(client, request, &parts);
     wire_out_close(&parts);
-    return status;
+    if (status == STRATA_ERROR_IO || status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
+        return service_graph_reopen(request);
+    graph->begun = true;
+    return status == STRATA_SUCCESS ? STRATA_SUCCESS : service_graph_fail(graph);
 }
 
 static strata_status send_nothing(service_client *client, strata_future *request)
@@ -316,6 +325,15 @@ static void send_waiting(strata_service *service)
 
 /* ---- what has ended ---- */
 
+static uint64_t take_released(service_client *client)
+{
+    isolated_remote *remote = client->released;
+    const uint64_t number = remote->number;
+    client->released = remote->next;
+    isolated_remote_free(remote);
+    return number;
+}
+
 static bool send_released(service_client *client)
 {
     uint64_t numbers[WIRE_RELEASE_LIMIT];
@@ -323,11 +341,12 @@ static bool send_released(service_client *client)
         size_t count = 0;
         if (!wire_reserve(&client->out, sizeof numbers))
             return false;
-        for (isolated_remote *next; client->released && count < WIRE_RELEASE_LIMIT; client->released = next) {
-            next = client->released->next;
-            numbers[count++] = client->released->number;
-            isolated_remote_free(client->released);
+        if (client->released->is_graph) {
+            wire_put(&client->out, WIRE_GRAPH_END, take_released(client), NULL, 0, NULL, 0);
+            continue;
         }
+        while (client->released && !client->released->is_graph && count < WIRE_RELEASE_LIMIT)
+            numbers[count++] = take_released(client);
         wire_put(&client->out, WIRE_RELEASE, 0, numbers, count * sizeof numbers[0], NULL, 0);
     }
     return true;

@@ -33,7 +33,7 @@ bool wire_out_is_empty(const wire_out *out)
     return out->begin == out->end;
 }
 
-static size_t frame_bytes(size_t payload)
+size_t wire_frame_bytes(size_t payload)
 {
     return (sizeof(wire_head) + payload + 7) & ~(size_t)7;
 }
@@ -66,10 +66,10 @@ static bool grow(wire_out *out, size_t need)
 
 bool wire_reserve(wire_out *out, size_t payload)
 {
-    const size_t need = out->end - out->begin + frame_bytes(payload);
+    const size_t need = out->end - out->begin + wire_frame_bytes(payload);
     if (need > out->bound)
         return false;
-    if (out->room - out->end >= frame_bytes(payload))
+    if (out->room - out->end >= wire_frame_bytes(payload))
         return true;
     if (need > out->room)
         return grow(out, need);
@@ -80,7 +80,7 @@ bool wire_reserve(wire_out *out, size_t payload)
 void wire_put(wire_out *out, wire_kind kind, uint64_t number, const void *part, size_t bytes, const void *more,
               size_t more_bytes)
 {
-    const size_t all = frame_bytes(bytes + more_bytes);
+    const size_t all = wire_frame_bytes(bytes + more_bytes);
     const wire_head head = {.bytes = (uint32_t)all, .kind = kind, .number = number};
     unsigned char *at = out->bytes + out->end;
     memset(at + all - 8, 0, 8); /* the padding */

@@ -6,7 +6,7 @@
  *                              <--   READY or FAILED        once, when the context is made, or not
  *     requests                 -->
  *                              <--   DONE or REFUSED        one for each, with its number
- *     BUFFER, BUFFER_END, RELEASE, QUESTION -->
+ *     BUFFER, BUFFER_END, RELEASE, GRAPH_END, QUESTION -->
  *                              <--   ALIVE, FACTS, LOST
  *
  * A frame is a multiple of 8 bytes long and at most WIRE_FRAME_LIMIT. A BUFFER, a LOAD and a MAKE_GRAPH bring a
@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-    WIRE_VERSION = 2,
+    WIRE_VERSION = 3,
     WIRE_FRAME_LIMIT = 1 << 16,
     WIRE_DESCRIPTORS = 16,       /* that may wait for their frames */
     WIRE_BUFFER_LIMIT = 1 << 16, /* shared buffers of a service; they have the numbers below it */
@@ -42,12 +42,13 @@ typedef enum wire_kind {
     WIRE_NOTHING, /* a request that is answered in its turn, and does nothing: it failed before it was sent */
     WIRE_BUFFER,
     WIRE_BUFFER_END,
-    WIRE_RELEASE, /* payload: numbers of references and graphs */
+    WIRE_RELEASE, /* payload: numbers of references */
     WIRE_QUESTION,
     WIRE_COPY, /* on the device; a request, as are the next three */
     WIRE_FILL,
     WIRE_MAKE_GRAPH,
     WIRE_PLAY_GRAPH,
+    WIRE_GRAPH_END,
 
     WIRE_READY = 64,
     WIRE_FAILED, /* no context could be made: wire_error */
@@ -61,7 +62,7 @@ typedef enum wire_kind {
 typedef struct wire_head {
     uint32_t bytes; /* of the frame, with this */
     uint32_t kind;
-    uint64_t number; /* of a request; a buffer's; else 0 */
+    uint64_t number; /* of a request; a buffer's; a graph's that ends; else 0 */
 } wire_head;
 
 typedef struct wire_hello {
@@ -138,16 +139,18 @@ typedef struct wire_device_fill {
     uint32_t value, width;
 } wire_device_fill;
 
-/* The file has whole frames of the kinds LAUNCH, BLAS, COPY and FILL. Their numbers and wire_send are not read. */
+/* The file has whole frames of the kinds LAUNCH, BLAS, COPY and FILL. Their numbers and wire_send are not read. The
+ * service numbers its graphs, so that it can play one before this is answered. */
 typedef struct wire_graph {
     wire_send send;
+    uint64_t graph; /* its number, above those of the graphs before it */
     uint64_t bytes; /* of the frames, which are the descriptor's file */
     char name[256]; /* with its end */
 } wire_graph;
 
 typedef struct wire_play {
     wire_send send;
-    uint64_t graph; /* the worker's number of it */
+    uint64_t graph; /* of the wire_graph */
 } wire_play;
 
 typedef struct wire_buffer {
@@ -162,7 +165,6 @@ typedef struct wire_ready {
 typedef struct wire_done {
     uint64_t ref;    /* allocate: the worker's number of it */
     uint64_t module; /* load */
-    uint64_t graph;  /* make graph: the worker's number of it */
 } wire_done;
 
 typedef struct wire_facts {
@@ -196,6 +198,9 @@ typedef enum wire_result { WIRE_GOES_ON = 0, WIRE_LATER, WIRE_GONE } wire_result
 
 void wire_out_close(wire_out *out);
 bool wire_out_is_empty(const wire_out *out);
+
+/* Of a frame with that payload. */
+size_t wire_frame_bytes(size_t payload);
 
 /* Room for a frame of that payload. False: the bound is reached, or there is no host memory. */
 bool wire_reserve(wire_out *out, size_t payload);

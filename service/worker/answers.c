@@ -50,27 +50,17 @@ worker_request *worker_request_make(worker *self, uint64_t number)
     return request;
 }
 
-static bool keep_object(worker *self, worker_object object, uint64_t *number)
+/* What was allocated is the client's from here on, by its number. */
+static strata_status keep(worker *self, strata_answer *answer, wire_done *done)
 {
+    if (!answer->ref)
+        return STRATA_SUCCESS;
     strata_lock_take(&self->lock);
-    *number = worker_objects_add(&self->objects, object);
+    done->ref = worker_refs_add(&self->refs, answer->ref);
     strata_lock_release(&self->lock);
-    return *number != 0;
-}
-
-/* What was made is the client's from here on, by its number. */
-static strata_status keep(worker_request *request, strata_answer *answer, wire_done *done)
-{
-    if (answer->ref) {
-        if (!keep_object(request->self, (worker_object){.ref = answer->ref}, &done->ref))
-            return strata_fail_host_memory("a reference of the worker");
-        answer->ref = NULL;
-    }
-    if (request->graph) {
-        if (!keep_object(request->self, (worker_object){.graph = request->graph}, &done->graph))
-            return strata_fail_host_memory("a graph of the worker");
-        request->graph = NULL;
-    }
+    if (!done->ref)
+        return strata_fail_host_memory("a reference of the worker");
+    answer->ref = NULL;
     return STRATA_SUCCESS;
 }
 
@@ -83,7 +73,7 @@ static void tell_failure(worker *self, uint64_t number, const strata_answer *ans
 
 void worker_answer(strata_future *future, void *data)
 {
-    worker_request request = *(worker_request *)data;
+    const worker_request request = *(worker_request *)data;
     strata_answer answer;
     wire_done done = {0};
     strata_host_free(data);
@@ -91,12 +81,11 @@ void worker_answer(strata_future *future, void *data)
     done.module = answer.module;
     if (answer.status != STRATA_SUCCESS)
         tell_failure(request.self, request.number, &answer);
-    else if (keep(&request, &answer, &done) != STRATA_SUCCESS)
+    else if (keep(request.self, &answer, &done) != STRATA_SUCCESS)
         worker_say_error(request.self, WIRE_REFUSED, request.number, strata_error_in_force());
     else
         worker_say(request.self, WIRE_DONE, request.number, &done, sizeof done);
     service_answer_release(&answer);
-    strata_service_graph_release(request.graph);
 }
 
 /* ---- calls ---- */
@@ -164,4 +153,17 @@ void worker_refuse(worker *self, uint64_t number, const wire_send *send, const s
 strata_send_options worker_first(void)
 {
     return (strata_send_options){.priority = STRATA_PRIORITY_HIGH, .sender = UINT64_MAX};
+}
+
+/* Without the lock. */
+wire_result worker_flush(worker *self)
+{
+    if (wire_out_is_empty(&self->sending)) {
+        strata_lock_take(&self->lock);
+        const wire_out gathered = self->gathered;
+        self->gathered = self->sending;
+        self->sending = gathered;
+        strata_lock_release(&self->lock);
+    }
+    return wire_flush(&self->sending, self->socket);
 }

@@ -20,6 +20,8 @@ bool worker_take_frame(worker *self, const worker_frame *frame)
         return worker_take_graph(self, frame);
     case WIRE_PLAY_GRAPH:
         return worker_take_play(self, frame);
+    case WIRE_GRAPH_END:
+        return worker_drop_graph(self, frame);
     case WIRE_NOTHING:
         return worker_take_nothing(self, frame);
     case WIRE_BUFFER:

@@ -40,6 +40,8 @@ bool worker_take_work(worker *self, const worker_frame *frame)
 
 /* ---- graphs ---- */
 
+enum { FLUSH_EVERY = 256 }; /* recorded requests: answers to others do not wait for all of a graph */
+
 static strata_status record_one(worker *self, const worker_frame *frame, strata_service_graph *graph)
 {
     const worker_work *work = work_of(frame->head.kind);
@@ -56,29 +58,46 @@ static strata_status record_all(worker *self, wire_in *frames, strata_service_gr
     while ((result = wire_next(frames, &frame.head, &frame.payload, &frame.bytes)) == WIRE_GOES_ON) {
         if (record_one(self, &frame, graph) != STRATA_SUCCESS)
             return service_graph_fail_part(number);
-        number++;
+        if (++number % FLUSH_EVERY == 0)
+            worker_flush(self); /* a client that is gone is met by worker_serve */
     }
     return result == WIRE_LATER && frames->begin == frames->end
                ? STRATA_SUCCESS
                : strata_fail(STRATA_ERROR_INVALID_VALUE, "the frames of the graph's requests are not whole");
 }
 
-static strata_status make_graph(worker *self, int fd, const wire_graph *read, worker_request *request)
+static strata_status record_requests(worker *self, int fd, const wire_graph *read, strata_service_graph *graph,
+                                     worker_request *request)
 {
     unsigned char *bytes;
     const strata_send_options options = worker_options_of(&read->send, request);
     if (!read->bytes || read->bytes > WIRE_GRAPH_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the requests of a graph have %llu bytes; 1 to %d are possible",
                            (unsigned long long)read->bytes, WIRE_GRAPH_LIMIT);
-    strata_status status = strata_service_graph_begin(self->service, read->name, &request->graph);
-    if (status == STRATA_SUCCESS)
-        status = worker_read_file(fd, read->bytes, "the requests of a graph", &bytes);
+    strata_status status = worker_read_file(fd, read->bytes, "the requests of a graph", &bytes);
     if (status != STRATA_SUCCESS)
         return status;
     wire_in frames = {.bytes = bytes, .end = read->bytes};
-    status = record_all(self, &frames, request->graph);
+    status = record_all(self, &frames, graph);
     strata_host_free(bytes);
-    return status == STRATA_SUCCESS ? strata_service_graph_end(request->graph, &options, NULL) : status;
+    return status == STRATA_SUCCESS ? strata_service_graph_end(graph, &options, NULL) : status;
+}
+
+/* A graph that could not be made stays, so that launches are told so, until the client ends it. */
+static strata_status make_graph(worker *self, int fd, const wire_graph *read, worker_request *request)
+{
+    strata_service_graph *graph;
+    strata_status status = strata_service_graph_begin(self->service, read->name, &graph);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = worker_graphs_add(&self->graphs, read->graph, graph);
+    if (status != STRATA_SUCCESS) {
+        const strata_error failed = *strata_error_in_force();
+        strata_service_graph_release(graph);
+        return strata_error_raise_again(&failed);
+    }
+    status = record_requests(self, fd, read, graph, request);
+    return status == STRATA_SUCCESS ? STRATA_SUCCESS : service_graph_fail_unended(graph);
 }
 
 bool worker_take_graph(worker *self, const worker_frame *frame)
@@ -103,12 +122,10 @@ bool worker_take_graph(worker *self, const worker_frame *frame)
 
 static strata_status play(worker *self, uint64_t number, const strata_send_options *options)
 {
-    strata_lock_take(&self->lock);
-    strata_service_graph *graph =
-        worker_objects_find(&self->objects, number).graph; /* only this thread takes one out */
-    strata_lock_release(&self->lock);
+    strata_service_graph *graph = worker_graphs_find(&self->graphs, number);
     return graph ? strata_service_graph_launch(graph, options, NULL)
-                 : strata_fail(STRATA_ERROR_INVALID_VALUE, "the worker has no graph of number %llx",
+                 : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "the worker has no graph of number %llu: the answer to its end says why it was not made",
                                (unsigned long long)number);
 }
 

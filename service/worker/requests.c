@@ -26,8 +26,6 @@ void worker_submitted(worker *self, uint64_t number, const wire_send *send, work
     if (status == STRATA_SUCCESS)
         return;
     const strata_error failed = *strata_error_in_force();
-    if (request)
-        strata_service_graph_release(request->graph);
     strata_host_free(request);
     worker_refuse(self, number, send, &failed);
 }
@@ -37,7 +35,7 @@ void worker_submitted(worker *self, uint64_t number, const wire_send *send, work
 static strata_ref *find(worker *self, uint64_t number)
 {
     strata_lock_take(&self->lock);
-    strata_ref *ref = worker_objects_find(&self->objects, number).ref; /* only this thread takes one out */
+    strata_ref *ref = worker_refs_find(&self->refs, number); /* only this thread takes one out */
     strata_lock_release(&self->lock);
     return ref;
 }
@@ -200,39 +198,58 @@ bool worker_take_nothing(worker *self, const worker_frame *frame)
 }
 
 typedef struct released {
+    strata_service_graph *graph; /* or NULL */
     size_t count;
-    worker_object objects[];
+    strata_ref *refs[];
 } released;
 
 static void release_all(strata_future *future, void *data)
 {
     released *ended = data;
     (void)future;
+    strata_service_graph_release(ended->graph);
     for (size_t i = 0; i < ended->count; i++)
-        worker_object_release(ended->objects[i]);
+        strata_ref_release(ended->refs[i]);
     strata_host_free(ended);
 }
 
-/* A number that the table does not have is passed over. The frees are made on the service's thread, which allocates. */
+/* The frees are made on the service's thread, which allocates. */
+static void release_there(worker *self, released *ended)
+{
+    const strata_send_options first = worker_first();
+    if (worker_call(self, &first, do_nothing, NULL, release_all, ended) != STRATA_SUCCESS)
+        release_all(NULL, ended);
+}
+
+/* A number that the table does not have is passed over. */
 bool worker_take_release(worker *self, const worker_frame *frame)
 {
     const size_t count = frame->bytes / sizeof(uint64_t);
     if (count > WIRE_RELEASE_LIMIT)
         return false;
-    released *ended = strata_host_zalloc(sizeof *ended + count * sizeof ended->objects[0]);
+    released *ended = strata_host_zalloc(sizeof *ended + count * sizeof ended->refs[0]);
     if (!ended)
         return false;
     strata_lock_take(&self->lock);
     for (size_t i = 0; i < count; i++) {
         uint64_t number;
         memcpy(&number, frame->payload + i * sizeof number, sizeof number);
-        ended->objects[ended->count] = worker_objects_take(&self->objects, number);
-        ended->count += !worker_object_is_none(ended->objects[ended->count]);
+        ended->refs[ended->count] = worker_refs_take(&self->refs, number);
+        ended->count += ended->refs[ended->count] != NULL;
     }
     strata_lock_release(&self->lock);
-    const strata_send_options first = worker_first();
-    if (worker_call(self, &first, do_nothing, NULL, release_all, ended) != STRATA_SUCCESS)
-        release_all(NULL, ended);
+    release_there(self, ended);
+    return true;
+}
+
+/* Launches that were taken before it hold the graph. */
+bool worker_drop_graph(worker *self, const worker_frame *frame)
+{
+    released *ended = strata_host_zalloc(sizeof *ended);
+    if (!ended)
+        return false;
+    ended->graph = worker_graphs_take(&self->graphs, frame->head.number);
+    release_there(self, ended);
     return true;
 }
 

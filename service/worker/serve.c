@@ -134,17 +134,9 @@ typedef struct round {
     bool reads, writes;
 } round_state;
 
-/* What was gathered is sent without the lock. */
 static worker_end send_gathered(worker *self, round_state *round)
 {
-    if (wire_out_is_empty(&self->sending)) {
-        strata_lock_take(&self->lock);
-        const wire_out gathered = self->gathered;
-        self->gathered = self->sending;
-        self->sending = gathered;
-        strata_lock_release(&self->lock);
-    }
-    const wire_result result = wire_flush(&self->sending, self->socket);
+    const wire_result result = worker_flush(self);
     strata_lock_take(&self->lock);
     const bool broken = self->broken, all = wire_out_is_empty(&self->sending) && wire_out_is_empty(&self->gathered);
     const bool lost = self->lost && all;
@@ -238,15 +230,15 @@ static void end_facts(worker *self)
         pthread_join(self->facts, NULL);
 }
 
-static void release_objects(worker *self)
+static void release_refs(worker *self)
 {
-    worker_object object;
+    strata_ref *ref;
     do {
         strata_lock_take(&self->lock);
-        object = worker_objects_take_last(&self->objects);
+        ref = worker_refs_take_last(&self->refs);
         strata_lock_release(&self->lock);
-        worker_object_release(object);
-    } while (!worker_object_is_none(object));
+        strata_ref_release(ref);
+    } while (ref);
 }
 
 static void end_buffers(worker *self)
@@ -261,12 +253,13 @@ void worker_close(worker *self)
 {
     if (self->service) {
         end_facts(self);
-        release_objects(self);
+        worker_graphs_close(&self->graphs);
+        release_refs(self);
         end_buffers(self);
         strata_service_shut_down(self->service, END_WITHIN);
         if (strata_service_destroy(self->service) != STRATA_SUCCESS)
             strata_service_destroy(self->service);
-        release_objects(self);
+        release_refs(self);
     }
     wire_in_close(&self->in);
     wire_out_close(&self->sending);

@@ -19,39 +19,45 @@
 
 #include <semaphore.h>
 
-/* ---- references and graphs, by the numbers that the client has ---- */
+/* ---- references, by the numbers that the client has ---- */
 
-/* One of them, or none. */
-typedef struct worker_object {
-    strata_ref *ref;
-    strata_service_graph *graph;
-} worker_object;
+typedef struct worker_ref {
+    strata_ref *ref;    /* NULL: free */
+    uint32_t serial;    /* of the entry's use */
+    uint32_t next_free; /* plus 1 */
+} worker_ref;
 
-typedef struct worker_entry {
-    worker_object object; /* none: free */
-    uint32_t serial;      /* of the entry's use */
-    uint32_t next_free;   /* plus 1 */
-} worker_entry;
-
-typedef struct worker_objects {
-    worker_entry *items;
+typedef struct worker_refs {
+    worker_ref *items;
     uint32_t room, first_free; /* plus 1 */
-} worker_objects;
+} worker_refs;
 
-/* The object is the table's. 0: no host memory. */
-uint64_t worker_objects_add(worker_objects *objects, worker_object object);
-worker_object worker_objects_find(const worker_objects *objects, uint64_t number); /* none: it has none */
-worker_object worker_objects_take(worker_objects *objects, uint64_t number);       /* the caller's */
+/* The reference is the table's. 0: no host memory. */
+uint64_t worker_refs_add(worker_refs *refs, strata_ref *ref);
+strata_ref *worker_refs_find(const worker_refs *refs, uint64_t number); /* NULL: it has none */
+strata_ref *worker_refs_take(worker_refs *refs, uint64_t number);       /* the caller's */
 
-/* Takes any; none: it is empty, and closed. */
-worker_object worker_objects_take_last(worker_objects *objects);
+/* Takes any; NULL: it is empty, and closed. */
+strata_ref *worker_refs_take_last(worker_refs *refs);
 
-void worker_object_release(worker_object object);
+/* ---- graphs, by the client's numbers, which ascend ---- */
 
-static inline bool worker_object_is_none(worker_object object)
-{
-    return !object.ref && !object.graph;
-}
+typedef struct worker_graph {
+    uint64_t number;
+    strata_service_graph *graph; /* NULL: it was taken */
+} worker_graph;
+
+typedef struct worker_graphs {
+    worker_graph *items; /* by number */
+    size_t count, taken, room;
+    uint64_t last; /* the largest number that there was */
+} worker_graphs;
+
+/* The graph is the table's after success. Errors: INVALID_VALUE (the number does not ascend), OUT_OF_HOST_MEMORY. */
+strata_status worker_graphs_add(worker_graphs *graphs, uint64_t number, strata_service_graph *graph);
+strata_service_graph *worker_graphs_find(const worker_graphs *graphs, uint64_t number); /* NULL: it has none */
+strata_service_graph *worker_graphs_take(worker_graphs *graphs, uint64_t number);       /* the caller's */
+void worker_graphs_close(worker_graphs *graphs);
 
 /* ---- memory that the client shares ---- */
 
@@ -69,13 +75,14 @@ typedef struct worker {
     int socket, wake_fd;     /* constant */
     strata_service *service; /* NULL: no HELLO came; the main thread */
 
-    wire_in in; /* the main thread, as are the next two */
+    wire_in in; /* the main thread, as are the next three */
     wire_out sending;
     worker_buffer *buffers[WIRE_BUFFER_LIMIT];
+    worker_graphs graphs;
 
     strata_lock lock;  /* of the next five */
     wire_out gathered; /* frames that are to be sent after those in `sending` */
-    worker_objects objects;
+    worker_refs refs;
     bool sleeping; /* the main thread waits for wake_fd */
     bool broken;   /* there was no host memory for an answer */
     bool lost;     /* the service has stopped, and that was put */
@@ -90,13 +97,15 @@ typedef struct worker {
 void worker_say(worker *self, wire_kind kind, uint64_t number, const void *payload, size_t bytes);
 void worker_say_error(worker *self, wire_kind kind, uint64_t number, const strata_error *error);
 
+/* Sends what was put, as far as the socket takes it: the main thread, also in the middle of a long frame. */
+wire_result worker_flush(worker *self);
+
 /* ---- requests ---- */
 
 /* The callback of a request, which answers the client. NULL without host memory. */
 typedef struct worker_request {
     worker *self;
     uint64_t number;
-    strata_service_graph *graph; /* that it makes; the request's. NULL: none */
 } worker_request;
 worker_request *worker_request_make(worker *self, uint64_t number);
 void worker_answer(strata_future *future, void *request);
@@ -138,6 +147,7 @@ bool worker_take_load(worker *self, const worker_frame *frame);
 bool worker_take_work(worker *self, const worker_frame *frame); /* LAUNCH, BLAS, COPY, FILL */
 bool worker_take_graph(worker *self, const worker_frame *frame);
 bool worker_take_play(worker *self, const worker_frame *frame);
+bool worker_drop_graph(worker *self, const worker_frame *frame);
 
 /* Work that is done, or recorded into a graph, as the options say. `fits`: the frame has what its kind needs. Errors of
  * `send`: of the request; INVALID_VALUE (what the frame names is not there). */

@@ -181,6 +181,31 @@ def test_numba_is_told_of_a_budget_as_the_devices_size(on_simulated_libcuda):
     assert lines(result) == ["MemoryInfo(free=67108864, total=67108864)"]
 
 
+@needs("numba_cuda")
+def test_numba_goes_on_after_each_close(on_simulated_libcuda):
+    result = on_simulated_libcuda(
+        """
+        import numpy, strata, strata.numba
+        from numba import cuda
+        strata.numba.use()
+        kept = []
+        for turn in range(4):
+            array = cuda.to_device(numpy.arange(1000.0))
+            kept += [strata.Memory(1000), strata.allocate(1000), array if turn % 2 else None]
+            print(array.copy_to_host().sum(), strata.runtime().usage()["live_blocks"])
+            del array
+            cuda.close()
+            if turn == 2:
+                print(strata.memory_info()[1] == strata.device_info()["total_bytes"])
+        for one in kept:  # of contexts that have ended
+            if hasattr(one, "free"):
+                one.free()
+        print(cuda.to_device(numpy.arange(10.0)).copy_to_host().sum())
+        """
+    )
+    assert lines(result) == ["499500.0 3"] * 3 + ["True", "499500.0 3", "45.0"]
+
+
 # ---- cuda.core ------------------------------------------------------------------------------------------------------
 
 CUDA_CORE = """

@@ -113,3 +113,34 @@ def test_a_process_that_forks_first_works(process):
 def test_import_opens_no_driver(process):
     status, _, errors = process("import strata; strata.parse_size('1GiB')", STRATA_DRIVER="/nowhere/libcuda.so")
     assert (status, errors) == (0, "")
+
+
+@pytest.mark.skipif(not strata.driver_info()["simulated"], reason="a reset ends what other libraries hold")
+@pytest.mark.parametrize("first", ["strata.runtime()", "strata.allocate(1000)", "strata.Memory(1000)",
+                                   "strata.memory_info()", "strata.stats()", "strata.budget('1MiB').__enter__()"])
+def test_the_first_call_after_a_reset_has_a_new_runtime(process, first):
+    status, output, errors = process(
+        f"""
+        import ctypes, strata
+        def reset():
+            assert ctypes.CDLL(strata.driver_info()["library"]).cuDevicePrimaryCtxReset_v2(0) == 0
+        before = strata.runtime()
+        kept = [strata.allocate(1000), strata.Memory(1000)]
+        strata.allocate(1000).free()  # for a hit of the pool
+        reset()
+        {first}
+        print(strata.runtime() is before, strata.allocate(1000).ptr != 0)
+        try:
+            before.allocate(1000)
+        except strata.Error as error:
+            print(error.status_name)
+        try:
+            kept[0].__dlpack__()
+        except strata.FreedError as error:
+            print(error.status_name)
+        for one in kept:
+            one.free()
+        """
+    )
+    expected = ["False True", "STRATA_ERROR_DEVICE_RESET", "STRATA_ERROR_STALE"]
+    assert (status, output.splitlines(), errors) == (0, expected, "")

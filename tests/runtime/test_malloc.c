@@ -594,6 +594,77 @@ static void a_program_goes_on_after_a_reset_of_its_device(void **state)
     test_child_run("child_goes_on_after_a_reset", NULL);
 }
 
+/* As cudaDeviceReset, or numba.cuda.close(): the program gives its own reference back first. */
+static void reset_after_release(void)
+{
+    child_check(strata_cu.DevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+}
+
+static void use_context(void)
+{
+    CUcontext context;
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+}
+
+/* The first call after each reset is another one: each finds out by itself. */
+static void first_call_after_reset(unsigned which, strata_runtime *before)
+{
+    size_t free_bytes, total;
+    void *memory = NULL;
+    strata_runtime *runtime = NULL;
+    switch (which) {
+    case 0:
+        child_ok(strata_malloc(&memory, SMALL));
+        break;
+    case 1:
+        child_ok(strata_malloc_on(&memory, SMALL, NULL));
+        break;
+    case 2:
+        child_ok(strata_memory_info(&free_bytes, &total));
+        break;
+    default:
+        child_ok(strata_runtime_get(0, &runtime));
+        child_check(runtime != before);
+    }
+    child_ok(strata_free(memory));
+}
+
+static void child_goes_on_after_each_reset(void)
+{
+    void *live[8], *freed, *memory;
+    strata_runtime *before, *after;
+    test_open_driver_quietly();
+    for (unsigned i = 0; i < 8; i++) {
+        use_context();
+        child_ok(strata_malloc(&live[i], SMALL));
+        child_ok(strata_malloc(&freed, SMALL)); /* left in the pool: a hit asks no driver */
+        child_ok(strata_free(freed));
+        child_ok(strata_runtime_get(0, &before));
+        reset_after_release();
+        if (i % 8 >= 4) /* else the context is begun anew by Strata, or stays ended until the program needs it */
+            use_context();
+        first_call_after_reset(i % 4, before);
+        child_ok(strata_runtime_get(0, &after));
+        child_check(after != before);
+        child_ok(strata_malloc(&memory, SMALL));
+        child_check(strata_cu.MemsetD8Async(address_of(memory), 1, SMALL, NULL) == CUDA_SUCCESS);
+        child_ok(strata_free(memory));
+        if (i >= 4)
+            child_check(strata_cu.DevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+    }
+    for (unsigned i = 0; i < 8; i++)
+        child_ok(strata_free(live[i])); /* without effect */
+}
+
+static void a_program_goes_on_after_each_reset_of_its_device(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("a reset ends what other cases hold");
+    test_child_run("child_goes_on_after_each_reset", NULL);
+}
+
 /* All memory is a busy stream's: the pool makes the internal stream wait for it. */
 static void child_takes_the_last_memory(void)
 {
@@ -678,6 +749,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_is_the_budgets),
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_goes_on_after_a_reset),
+        TEST_SCENARIO(child_goes_on_after_each_reset),
         TEST_SCENARIO(child_takes_the_last_memory),
         TEST_SCENARIO(child_uses_the_second_device),
         TEST_SCENARIO(child_is_the_first_to_use_the_device),
@@ -708,6 +780,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_info_is_that_of_the_budget),
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
         cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
+        cmocka_unit_test(a_program_goes_on_after_each_reset_of_its_device),
         cmocka_unit_test(memory_of_a_busy_stream_is_waited_for),
         cmocka_unit_test(memory_comes_from_the_current_device),
         cmocka_unit_test(a_program_may_begin_with_it),

@@ -1,5 +1,6 @@
 /* Graphs of requests, isolated: beside the cases of both forms, what becomes of them when workers end. */
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "support/effort.h"
 #include "support/service_graph_cases.h"
@@ -92,6 +93,42 @@ static void a_recording_of_a_generation_that_is_over_answers_stale(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+/* Sender 1's work is long, its end is answered behind that, and its launch waits for no answer to the end. */
+static void a_launch_before_the_answer_to_its_end_keeps_no_other_request_back(void **state)
+{
+    (void)state;
+    const size_t bytes = test_on_simulated_driver() ? 32 << 20 : 1 << 30; /* a GPU fills some 3 TB a second */
+    const uint32_t flood = test_on_simulated_driver() ? 100 : 400;
+    const strata_send_options one = {.sender = 1}, other = {.sender = 2},
+                              first = {.sender = 3, .priority = STRATA_PRIORITY_HIGH};
+    strata_service_options options = test_options;
+    options.streams = STRATA_SERVICE_STREAM_PER_SENDER;
+    strata_service *own = test_service_make(&options);
+    strata_ref *large = test_service_allocate(own, bytes), *small = test_service_allocate(own, 64);
+    strata_service_graph *graph;
+    strata_future *made, *played, *behind, *urgent;
+    check_ok(strata_service_graph_begin(own, "behind a flood", &graph));
+    check_ok(strata_service_fill(own, large, 77, 1, &(strata_send_options){.graph = graph}, NULL));
+    for (uint32_t i = 0; i < flood; i++)
+        check_ok(strata_service_fill(own, large, i, 1, &one, NULL));
+    check_ok(strata_service_graph_end(graph, &one, &made));
+    check_ok(strata_service_graph_launch(graph, &one, &played));
+    check_ok(strata_service_fill(own, small, 5, 1, &other, &behind));
+    test_sleep_ms(20); /* the service has begun all of it */
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &first, &urgent));
+    check_ok(strata_ref_release(test_take(urgent).ref));
+    assert_false(strata_future_poll(made) || strata_future_poll(played));
+    assert_int_equal(test_take(behind).status, STRATA_SUCCESS);
+    assert_int_equal(test_take(played).status, STRATA_SUCCESS);
+    assert_true(strata_future_poll(made));
+    assert_int_equal(test_take(made).status, STRATA_SUCCESS);
+    assert_true(test_ref_has(own, large, 77));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(large));
+    check_ok(strata_ref_release(small));
+    check_ok(strata_service_destroy(own));
+}
+
 /* A released graph's memory is the worker's again. */
 static void released_graphs_give_their_memory_back(void **state)
 {
@@ -134,23 +171,64 @@ static void a_graph_of_many_requests_arrives_whole(void **state)
     check_ok(strata_ref_release(other));
 }
 
-/* Names of kernels make a request as large as it can be. */
-static void a_graph_of_too_many_bytes_is_refused_at_its_end(void **state)
+/* Names of kernels make a request as large as it can be. What fits is recorded still, and arrives. */
+static void a_request_that_makes_a_graph_too_large_is_refused_and_named(void **state)
 {
     (void)state;
-    enum { NAME = 16000, COUNT = (64 << 20) / NAME + 1 };
-    char *name = calloc(1, NAME + 1);
+    enum { NAME = 16000, LEAST = (64 << 20) / (NAME + 200), MOST = (64 << 20) / NAME };
+    char *name = calloc(1, NAME + 1), text[128];
+    strata_ref *ref = test_service_allocate(service, 64);
     const uint64_t module = test_load_fill(service);
     strata_service_graph *graph = begin("large");
     const strata_send_options into = {.graph = graph};
     const strata_kernel kernel = {.module = module, .entry = memset(name, 'k', NAME)};
-    for (int i = 0; i < COUNT; i++)
-        check_ok(strata_service_launch(service, &kernel, &into, NULL));
-    check_status(end(graph), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "more than 67108864 bytes");
+    int count = 0;
+    while (count < MOST && strata_service_launch(service, &kernel, &into, NULL) == STRATA_SUCCESS)
+        count++;
+    assert_in_range(count, LEAST, MOST - 1);
+    snprintf(text, sizeof text, "graph \"large\" does not record request %d: its requests would have more than 64 MiB",
+             count + 1);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, text);
+    check_ok(record_fill(graph, ref, 1, 1));
+    const strata_status status = end(graph);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_last_error(status, "request 1 of the graph: ");
     strata_service_graph_release(graph);
     free(name);
+    check_ok(strata_ref_release(ref));
     check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
+/* The limit keeps what is open, so that the worker cannot be sent a file. */
+static void an_end_that_lacks_a_descriptor_keeps_the_recording(void **state)
+{
+    (void)state;
+    struct rlimit limit, none;
+    strata_future *made, *played;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_service_graph *graph = begin("scarce");
+    check_ok(record_fill(graph, ref, 1, 1));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    check_ok(strata_service_graph_end(graph, NULL, &made));
+    check_ok(strata_service_graph_launch(graph, NULL, &played));
+    const strata_status status = strata_future_wait(made);
+    const strata_status launched = test_take(played).status;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, STRATA_ERROR_IO);
+    check_status(strata_future_wait(made), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "memfd_create");
+    strata_future_release(made);
+    assert_int_equal(launched, STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_graph_launch(graph, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "still recorded");
+    check_ok(record_fill(graph, ref, 2, 1));
+    check_ok(end(graph));
+    check_ok(play(graph));
+    assert_true(test_ref_has(service, ref, 2));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
 }
 
 /* ---- workers killed at random moments ---- */
@@ -212,6 +290,25 @@ static bool launch_once(player *self, strata_service_graph *graph, strata_ref *c
     return copied;
 }
 
+static bool end_first(player *self, strata_service_graph *graph)
+{
+    strata_future *future = NULL;
+    const strata_status status = strata_service_graph_end(graph, NULL, &future);
+    return finish(self, status, future, NULL);
+}
+
+/* The answer to the end comes first, whatever both are. */
+static bool end_and_launch(player *self, strata_service_graph *graph)
+{
+    strata_future *made = NULL, *played = NULL;
+    const strata_status ended = strata_service_graph_end(graph, NULL, &made);
+    const strata_status sent = ended == STRATA_SUCCESS ? strata_service_graph_launch(graph, NULL, &played) : ended;
+    const bool launched = finish(self, sent, played, NULL);
+    if (launched && !strata_future_poll(made))
+        self->wrong = "a launch is answered before the end";
+    return finish(self, ended, made, NULL) && launched;
+}
+
 static void play_once(player *self, uint32_t value)
 {
     strata_ref *refs[2] = {NULL, NULL};
@@ -226,11 +323,7 @@ static void play_once(player *self, uint32_t value)
     }
     fine =
         fine && strata_service_graph_begin(service, "random", &graph) == STRATA_SUCCESS && record(graph, refs, value);
-    if (fine) {
-        strata_future *future = NULL;
-        const strata_status status = strata_service_graph_end(graph, NULL, &future);
-        fine = finish(self, status, future, NULL);
-    }
+    fine = fine && (value % 2 ? end_and_launch : end_first)(self, graph);
     for (int i = 0; i < 20 && fine; i++) {
         fine = launch_once(self, graph, refs, value);
         atomic_fetch_add(&self->right, fine);
@@ -315,9 +408,11 @@ int main(void)
         cmocka_unit_test(a_graph_is_stale_when_its_worker_was_killed_and_is_recorded_again),
         cmocka_unit_test(an_end_and_launches_that_a_worker_had_begun_are_answered_when_it_is_killed),
         cmocka_unit_test(a_recording_of_a_generation_that_is_over_answers_stale),
+        cmocka_unit_test(a_launch_before_the_answer_to_its_end_keeps_no_other_request_back),
         cmocka_unit_test(released_graphs_give_their_memory_back),
         cmocka_unit_test(a_graph_of_many_requests_arrives_whole),
-        cmocka_unit_test(a_graph_of_too_many_bytes_is_refused_at_its_end),
+        cmocka_unit_test(a_request_that_makes_a_graph_too_large_is_refused_and_named),
+        cmocka_unit_test(an_end_that_lacks_a_descriptor_keeps_the_recording),
         cmocka_unit_test(every_graph_is_right_or_honest_while_workers_are_killed),
     };
     return cmocka_run_group_tests(tests, make_service, destroy_service);

@@ -114,6 +114,14 @@ static strata_host_buffer *make_buffer(player *self, bool shared)
     return buffer;
 }
 
+/* A buffer that a killed worker may still write stays held until its process is over, which takes longer with a GPU. */
+static bool is_given_back(const strata_host_buffer *buffer)
+{
+    for (int i = 0; i < 20000 && strata_host_buffer_handles(buffer) != 1; i++)
+        test_sleep_ms(1);
+    return strata_host_buffer_handles(buffer) == 1;
+}
+
 static void *play(void *data)
 {
     player *self = data;
@@ -121,7 +129,7 @@ static void *play(void *data)
         strata_host_buffer *buffer = make_buffer(self, draw(&self->seed, 2));
         for (unsigned i = 0; i < 4 && !self->wrong; i++)
             play_once(self, buffer);
-        if (strata_host_buffer_handles(buffer) != 1)
+        if (!self->wrong && !is_given_back(buffer))
             self->wrong = "a handle of a buffer is missing, or is left";
         strata_host_buffer_release(buffer);
     }

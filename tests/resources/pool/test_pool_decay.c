@@ -228,6 +228,27 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     test_free_on(fixture, &more, stream);
 }
 
+/* However much that is: all that a block was cut from, and nothing else. */
+static void what_a_large_block_was_in_has_another_window(test_fixture *fixture)
+{
+    enum { CALLS = 12 };
+    needs_granule(CHUNK);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 120 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    begin_decay(fixture, stream);
+    block = test_allocate(fixture, 78 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    pass(1);
+    make_slow_calls(fixture, CALLS, stream);
+    assert_amount(reserved(fixture) == 78 * MIB + CHUNK);
+    pass(1);
+    make_slow_calls(fixture, CALLS, stream);
+    assert_amount(reserved(fixture) == CHUNK);
+}
+
 /* So that no call takes long. */
 static void a_request_or_a_free_returns_at_most_a_few_chunks(test_fixture *fixture)
 {
@@ -808,6 +829,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(memory_without_holds_is_returned),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
+        TEST_CASE(what_a_large_block_was_in_has_another_window),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
         TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),

@@ -1,0 +1,310 @@
+/* Uses that fail half-way: what cannot be named, marked or waited for is refused, or waited for at once, and nothing is
+ * left behind or forgotten. */
+#include "support/faults.h"
+#include "support/fixture.h"
+
+#include "core/streams/stream_map.h"
+#include "runtime/runtime.h"
+
+enum { BYTES = 4096 };
+
+static strata_status prepare(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
+{
+    return strata_runtime_prepare_block_use(fixture->runtime, block, stream, access);
+}
+
+static strata_status finish(test_fixture *fixture, const strata_block *block, CUstream stream, strata_access access)
+{
+    return strata_runtime_finish_block_use(fixture->runtime, block, stream, access);
+}
+
+/* ---- refusals in the middle ---- */
+
+static void a_prepare_that_fails_pins_and_notes_nothing(test_fixture *fixture)
+{
+    static const test_fault_call faults[] = {TEST_FAULT_EVENT_RECORD, TEST_FAULT_STREAM_WAIT_EVENT};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, a);
+        test_stall *stall = test_stall_begin(a);
+        test_write(fixture, &block, 0x11, a);
+        test_fault_begin(faults[i], 1, false, CUDA_ERROR_UNKNOWN);
+        check_status(prepare(fixture, &block, b, STRATA_ACCESS_READ), STRATA_ERROR_DRIVER);
+        assert_int_equal(test_fault_end(), 1);
+        assert_int_equal(strata_last_error()->driver_code, CUDA_ERROR_UNKNOWN);
+        check_status(finish(fixture, &block, b, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+        const unsigned char *seen = test_read(fixture, &block, b); /* nothing was learned: this waits */
+        test_stall_release(stall);
+        test_synchronize(b);
+        check_bytes(seen, 0x11, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &block, a);
+        test_stream_close(fixture, a);
+        test_stream_close(fixture, b);
+    }
+}
+
+static void a_stream_that_cannot_be_identified_fails_the_use(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_UNKNOWN);
+    check_status(prepare(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_DRIVER);
+    test_fault_end();
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+static void a_use_that_was_not_prepared_is_refused_also_where_its_stream_cannot_be_identified(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_UNKNOWN);
+    check_status(finish(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    assert_int_equal(test_fault_end(), 1);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+/* The handle is good only now, so where no event can be recorded the library waits for the stream itself. */
+static void a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, stream);
+    test_calls calls;
+    test_calls_begin(&calls);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_UNKNOWN);
+    check_ok(finish(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    assert_true(test_fault_end() > 0);
+    assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader);
+    check_bytes(seen, 0x11, BYTES);
+    test_stall *stall = test_stall_begin(stream); /* and what comes after that is not waited for with it */
+    test_write(fixture, &block, 0x22, stream);
+    seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, reader);
+}
+
+static void count_findings(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
+
+/* The call succeeds, so it has nothing to report. */
+static void a_use_that_is_waited_for_instead_of_marked_is_no_error(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    unsigned findings = 0;
+    check_status(prepare(fixture, NULL, stream, STRATA_ACCESS_READ), STRATA_ERROR_INVALID_VALUE);
+    strata_error before = *strata_last_error();
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, stream);
+    strata_set_log_callback(count_findings, &findings);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_UNKNOWN);
+    strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    unsigned refused = test_fault_end();
+    strata_set_log_callback(NULL, NULL);
+    check_ok(status);
+    assert_true(refused > 0);
+    assert_int_equal(findings, 0);
+    assert_memory_equal(strata_last_error(), &before, sizeof before);
+    test_free_on(fixture, &block, NULL);
+}
+
+static void a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    for (int i = 0; i < 4; i++) {
+        const bool prepared = i & 1;
+        strata_block block = test_allocate(fixture, BYTES, reader);
+        test_calls calls;
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+        if (!prepared)
+            check_ok(finish(fixture, &block, stream, STRATA_ACCESS_NONE));
+        test_fill(block.address, 0x11, BYTES, stream);
+        test_calls_begin(&calls);
+        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, i & 2 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
+        strata_status status =
+            prepared ? finish(fixture, &block, stream, STRATA_ACCESS_WRITE)
+                     : strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
+        assert_int_equal(test_fault_end(), 1);
+        check_ok(status);
+        assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
+        const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader); /* ordered by nothing else */
+        test_synchronize(reader);
+        check_bytes(seen, 0x11, BYTES);
+        test_free_on(fixture, &block, reader);
+    }
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The stream's event is there from the use before. When it can neither be recorded again nor the stream be waited for,
+ * it must not cover the later work: a use that needs that work is refused until an event covers it. */
+static void work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x11, stream);
+    test_synchronize(stream);
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_status(prepare(fixture, &block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    strata_block other = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &other, 0x44, stream); /* marks everything before it too */
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &other, stream);
+}
+
+/* So many that what is remembered of idle streams is forgotten. */
+static void let_streams_pass_by(test_fixture *fixture)
+{
+    enum { STREAMS = 100 };
+    for (size_t i = 0; i < STREAMS; i++) {
+        CUstream stream;
+        strata_stream_ref ref;
+        check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        const strata_status status = strata_stream_resolve(fixture->runtime->device, stream, &ref);
+        check_cu(test_cu()->StreamDestroy(stream));
+        check_ok(status);
+    }
+}
+
+/* Now that all is marked and over. */
+static void check_forgotten(test_fixture *fixture, CUstream stream)
+{
+    strata_stream_ref ref;
+    test_needs_truthful_queries();
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    let_streams_pass_by(fixture);
+    assert_true(ref.timeline->stream_id != ref.stream_id);
+}
+
+/* All of its events are complete, and no block was allocated on it; but it has that work. The memory of a block that is
+ * freed now could never be reused. */
+static void a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten(test_fixture *fixture)
+{
+    for (int used_before = 0; used_before < 2; used_before++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, reader);
+        if (used_before)
+            test_write(fixture, &block, 0x11, stream);
+        test_synchronize(stream);
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+        test_stall *stall = test_stall_begin(stream);
+        test_fill(block.address, 0x33, BYTES, stream);
+        test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+        strata_cu.StreamSynchronize = refuse_to_synchronize;
+        strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+        assert_true(test_fault_end() > 0);
+        assert_int_not_equal(status, STRATA_SUCCESS);
+        let_streams_pass_by(fixture);
+        check_status(prepare(fixture, &block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+        check_last_error(STRATA_ERROR_STREAM_MISUSE, "recording its event had failed");
+        check_status(strata_runtime_deallocate_on(fixture->runtime, &block, reader), STRATA_ERROR_STREAM_MISUSE);
+        assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+        check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_READ));
+        check_ok(finish(fixture, &block, stream, STRATA_ACCESS_READ)); /* which marks everything before it too */
+        const unsigned char *seen = test_read(fixture, &block, reader);
+        test_stall_release(stall);
+        test_synchronize(reader);
+        check_bytes(seen, 0x33, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &block, reader);
+        check_forgotten(fixture, stream);
+        test_stream_close(fixture, stream);
+        test_stream_close(fixture, reader);
+    }
+}
+
+static struct {
+    PFN_cuEventSynchronize_v2000 real;
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    bool armed;
+    unsigned failures;
+} unmarked;
+
+/* While the event is waited for, as many uses as a timeline has events can be neither marked nor waited for. */
+static CUresult CUDAAPI synchronize_beside_failures(CUevent event)
+{
+    if (!unmarked.armed)
+        return unmarked.real(event);
+    unmarked.armed = false;
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++)
+        unmarked.failures += strata_runtime_record_block_use(unmarked.runtime, &unmarked.block, unmarked.stream,
+                                                             STRATA_ACCESS_READ) != STRATA_SUCCESS;
+    test_fault_end();
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void an_event_that_is_waited_for_stays_while_others_cannot_be_recorded(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_stream_ref ref;
+    unmarked.runtime = fixture->runtime;
+    unmarked.stream = stream;
+    unmarked.block = test_allocate(fixture, BYTES, stream);
+    unmarked.failures = 0;
+    test_stall *stall = test_stall_begin(stream);
+    test_write(fixture, &block, 0x33, stream);
+    check_ok(strata_stream_resolve(fixture->runtime->device, stream, &ref));
+    unmarked.armed = true;
+    unmarked.real = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = synchronize_beside_failures;
+    strata_status status = strata_point_synchronize(strata_timeline_last_closed(ref.timeline->number));
+    strata_cu.EventSynchronize = unmarked.real;
+    assert_int_equal(status, STRATA_ERROR_DRIVER);
+    assert_true(!unmarked.armed && unmarked.failures == STRATA_TIMELINE_EVENTS);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_stall_end(stall);
+    test_write(fixture, &unmarked.block, 0x44, stream); /* marks everything before it too */
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &unmarked.block, stream);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(a_prepare_that_fails_pins_and_notes_nothing),
+        TEST_CASE(a_stream_that_cannot_be_identified_fails_the_use),
+        TEST_CASE(a_use_that_was_not_prepared_is_refused_also_where_its_stream_cannot_be_identified),
+        TEST_CASE(a_use_on_an_unknown_stream_that_cannot_be_marked_is_waited_for_at_once),
+        TEST_CASE(a_use_that_is_waited_for_instead_of_marked_is_no_error),
+        TEST_CASE(a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once),
+        TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
+        TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
+        TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
+    };
+    test_open_driver();
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}
