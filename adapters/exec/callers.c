@@ -9,9 +9,10 @@
 #include <execinfo.h>
 #include <string.h>
 
-enum { CACHE = 1024, MOST_TAGS = 256 };
+enum { CACHE = 1024, MOST_TAGS = 256, TAG_BITS = 0x7fff, RUNTIME_BIT = 0x8000 };
 
-/* The tags of return addresses, each in the entry that its bits name: the address above, the tag in the last 16 bits.
+/* The tags of return addresses, each in the entry that its bits name: the address above, the tag in the last 15 bits,
+ * above it whether it is the runtime's.
  * Any thread; an entry that another thread replaces is looked up again. */
 static _Atomic uint64_t cache[CACHE];
 
@@ -54,7 +55,12 @@ static strata_tag tag_of_object(const char *name)
     return tag;
 }
 
-static strata_tag cached(const void *address);
+typedef struct found_tag {
+    strata_tag tag;
+    bool of_runtime; /* the library is the CUDA runtime's */
+} found_tag;
+
+static found_tag cached(const void *address);
 
 /* The nearest frame outside of the runtime and of this library. With `seen` false it lies behind the runtime's. */
 static strata_tag walk(bool seen)
@@ -67,31 +73,32 @@ static strata_tag walk(bool seen)
         if (name && is_runtime(name))
             seen = true;
         else if (name && seen)
-            return cached(frames[i]);
+            return cached(frames[i]).tag;
     }
     return 0;
 }
 
-static strata_tag cached(const void *address)
+static found_tag cached(const void *address)
 {
     const uint64_t key = (uint64_t)(uintptr_t)address << 16;
     _Atomic uint64_t *entry = &cache[((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE];
-    const uint64_t found = atomic_load_explicit(entry, memory_order_relaxed);
-    if (found >> 16 == key >> 16 && found)
-        return (strata_tag)(found & 0xffff);
-    const strata_tag tag = tag_of_object(object_name(address));
-    if (tag <= 0xffff)
-        atomic_store_explicit(entry, key | tag, memory_order_relaxed);
-    return tag;
+    const uint64_t known = atomic_load_explicit(entry, memory_order_relaxed);
+    if (known >> 16 == key >> 16 && known)
+        return (found_tag){(strata_tag)(known & TAG_BITS), known & RUNTIME_BIT};
+    const char *name = object_name(address);
+    const found_tag found = {tag_of_object(name), name && is_runtime(name)};
+    if (found.tag <= TAG_BITS)
+        atomic_store_explicit(entry, key | (found.of_runtime ? RUNTIME_BIT : 0) | found.tag, memory_order_relaxed);
+    return found;
 }
 
 strata_tag exec_caller_tag(const void *address)
 {
-    const strata_tag nearest = cached(address);
-    if (exec_settings_now.report == EXEC_REPORT_NONE || !is_runtime(strata_tag_name(nearest)))
-        return nearest;
+    const found_tag nearest = cached(address);
+    if (!nearest.of_runtime || exec_settings_now.report == EXEC_REPORT_NONE)
+        return nearest.tag;
     const strata_tag tag = walk(false);
-    return tag ? tag : nearest;
+    return tag ? tag : nearest.tag;
 }
 
 strata_tag exec_caller_walk(void)

@@ -83,12 +83,11 @@ void exec_on_driver_open(void (*call)(void))
         pthread_once(&opened, call);
 }
 
-bool exec_open_driver(void)
+/* Apart from what each call asks: its large locals would cost more than the rest of a hook. */
+static __attribute__((noinline)) bool open_driver(void)
 {
     strata_driver_failure failure = {0};
     char path[PATH_MAX];
-    if (strata_driver_is_open())
-        return true;
     if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED)
         return false;
     exec_read_settings();
@@ -99,6 +98,11 @@ bool exec_open_driver(void)
     if (when_open)
         pthread_once(&opened, when_open);
     return true;
+}
+
+bool exec_open_driver(void)
+{
+    return strata_driver_is_open() || open_driver();
 }
 
 /* ---- starting ---- */
@@ -243,7 +247,8 @@ exec_here exec_device_here(void)
     if (last.context == context && last.changes == now)
         return last.here;
     exec_device *device = ready_with(context);
-    const exec_here here = device ? (exec_here){.device = device, .primary = true} : look_up(context);
+    exec_here here = device ? (exec_here){.device = device, .primary = true} : look_up(context);
+    here.context = context;
     last.context = context;
     last.changes = now; /* read before: what has changed since is seen by the next call */
     last.here = here;

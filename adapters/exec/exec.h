@@ -16,7 +16,7 @@
  *   order.c        memory that any stream may use at once, without a wait on the host
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     the ends of contexts
- *   passed.c       what is passed on: how much of what, and its charge
+ *   passed.c       what is passed on: how much of what, and its charge; passed_table.c keeps it, passed_report.c tells
  *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
  *   pools.c        the driver's pools
  *   graphs.c       memory of graphs' own nodes
@@ -35,7 +35,7 @@
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
- * them. Those of refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
+ * them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
  * python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
@@ -95,6 +95,7 @@ typedef struct exec_device {
 /* The current context's device. */
 typedef struct exec_here {
     exec_device *device; /* NULL: no context is current, the stack could not be built, or Strata has nothing to do */
+    CUcontext context;   /* the current one; NULL: none, or not asked for */
     bool primary;        /* the stack serves it: the context is the device's primary one */
     bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
 } exec_here;
@@ -249,15 +250,37 @@ typedef enum exec_kind {
     EXEC_KINDS
 } exec_kind;
 
+/* What names memory: addresses, arrays and other objects, handles of physical memory, devices. */
+typedef enum exec_key_space { EXEC_ADDRESSES = 0, EXEC_OBJECTS, EXEC_HANDLES, EXEC_DEVICE_NUMBERS } exec_key_space;
+
+typedef struct exec_passed_key {
+    uint64_t value;
+    uint64_t space; /* exec_key_space */
+} exec_passed_key;
+
+/* Memory that the driver gave. */
+typedef struct exec_passed_facts {
+    exec_passed_key key;
+    exec_kind kind;
+    uint32_t holders;
+    size_t bytes;
+    strata_budget_account *account; /* its reservation; NULL: no budget counts it */
+    exec_device *device;            /* NULL: of none */
+    CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
+    strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
+} exec_passed_facts;
+
 /* Memory that is to be passed on, before and after the driver's call. */
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
     strata_budget_account *account; /* a reservation; NULL: no budget counts it */
     size_t bytes;
+    CUcontext context;  /* the current one */
+    const void *caller; /* the hook's return address */
 } exec_charge;
 
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *charge);
+CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge);
 
 /* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key);
@@ -268,14 +291,14 @@ bool exec_passed_has(exec_kind kind, uint64_t key);
 /* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
 void exec_passed_hold(uint64_t key);
 
-/* Memory that is counted without a charge: one more of it, or one more holder of a known one. */
-void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes);
+/* Memory that is counted without a charge: one more of it, or one more holder of a known one of others. */
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *caller);
 
 /* Its size has become known: at least so much. Nothing for an unknown key. */
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes);
 
 /* A call of that kind, without memory of its own. */
-void exec_passed_called(exec_kind kind);
+void exec_passed_called(exec_kind kind, const void *caller);
 
 /* What the driver holds for a device in all. Charged as far as the budget has room. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
@@ -286,13 +309,26 @@ void exec_passed_forget(CUcontext context);
 /* The memory's end, or that of one holder. Linear, pitched, managed and pooled memory share their keys. */
 void exec_passed_drop(exec_kind kind, uint64_t key);
 
-/* Gives the stack's free memory back to the device, for a request that the driver has refused. */
-bool exec_make_room(const exec_here *here);
+/* The same around the driver's call that ends it: at once when that returns, another thread may have the key for other
+ * memory. Begin takes the memory out; end, with the result, which it returns, puts it back after a failure. */
+typedef struct exec_release {
+    exec_passed_facts facts; /* without holders: none was known */
+} exec_release;
+void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release);
+CUresult exec_release_end(const exec_release *release, CUresult result);
 
 typedef struct exec_passed_sums {
     uint64_t calls, live, peak;
 } exec_passed_sums;
-exec_passed_sums exec_passed_read(exec_kind kind);
+
+/* Of a library, or with 0 of all. */
+exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library);
+
+/* The kinds that were passed on, each by library (passed_report.c). */
+void exec_passed_emit(strata_emitter *emitter);
+
+/* Gives the stack's free memory back to the device, for a request that the driver has refused. */
+bool exec_make_room(const exec_here *here);
 
 /* ---- what the program is told (truth.c) ---- */
 
@@ -311,7 +347,7 @@ static inline size_t exec_least(size_t a, size_t b)
 bool exec_has_own_pool(int ordinal);
 
 /* A captured request for memory, with its result, which it returns: a node of a graph was made. */
-CUresult exec_graph_memory_captured(CUresult result);
+CUresult exec_graph_memory_captured(CUresult result, const void *caller);
 
 /* ---- other processes (ipc.c) ---- */
 

@@ -5,16 +5,16 @@
 
 static _Atomic bool has_nodes; /* a node that makes memory was seen; for good; any thread */
 
-static void node_made(void)
+static void node_made(const void *caller)
 {
-    exec_passed_called(EXEC_GRAPH);
+    exec_passed_called(EXEC_GRAPH, caller);
     atomic_store_explicit(&has_nodes, true, memory_order_release);
 }
 
-CUresult exec_graph_memory_captured(CUresult result)
+CUresult exec_graph_memory_captured(CUresult result, const void *caller)
 {
     if (result == CUDA_SUCCESS)
-        node_made();
+        node_made(caller);
     return result;
 }
 
@@ -44,27 +44,27 @@ EXEC_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph g
 {
     const CUresult result = EXEC_CALL(cuGraphAddMemAllocNode, node, graph, dependencies, count, params);
     if (result == CUDA_SUCCESS)
-        node_made();
+        node_made(EXEC_CALLER);
     return result;
 }
 
-static CUresult added(CUresult result, const CUgraphNodeParams *params)
+static CUresult added(CUresult result, const CUgraphNodeParams *params, const void *caller)
 {
     if (result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        node_made();
+        node_made(caller);
     return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                             size_t count, CUgraphNodeParams *params)
 {
-    return added(EXEC_CALL(cuGraphAddNode, node, graph, dependencies, count, params), params);
+    return added(EXEC_CALL(cuGraphAddNode, node, graph, dependencies, count, params), params, EXEC_CALLER);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                                const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
-    return added(EXEC_CALL(cuGraphAddNode_v2, node, graph, dependencies, edges, count, params), params);
+    return added(EXEC_CALL(cuGraphAddNode_v2, node, graph, dependencies, edges, count, params), params, EXEC_CALLER);
 }
 
 /* ---- launches and trims ---- */

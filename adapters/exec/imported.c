@@ -10,38 +10,38 @@ EXEC_EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
 {
     const CUresult result = EXEC_CALL(cuImportExternalMemory, out, description);
     if (result == CUDA_SUCCESS && out && description)
-        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)*out, description->size);
+        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)*out, description->size, EXEC_CALLER);
     return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory)
 {
-    const CUresult result = EXEC_CALL(cuDestroyExternalMemory, memory);
-    if (result == CUDA_SUCCESS)
-        exec_passed_drop(EXEC_EXTERNAL, (uintptr_t)memory);
-    return result;
+    exec_release release;
+    exec_release_begin(EXEC_EXTERNAL, (uintptr_t)memory, &release);
+    return exec_release_end(&release, EXEC_CALL(cuDestroyExternalMemory, memory));
 }
 
 /* ---- graphics ---- */
 
-static CUresult mapped(CUresult result, unsigned count, const CUgraphicsResource *resources)
+static CUresult mapped(CUresult result, unsigned count, const CUgraphicsResource *resources, const void *caller)
 {
     for (unsigned i = 0; result == CUDA_SUCCESS && resources && i < count; i++)
-        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)resources[i], 0); /* the size is told with the address */
+        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)resources[i], 0, caller); /* the size is told with the address */
     return result;
 }
 
-static CUresult unmapped(CUresult result, unsigned count, const CUgraphicsResource *resources)
+static CUresult unmapped(CUresult result, unsigned count, const CUgraphicsResource *resources, const void *caller)
 {
+    (void)caller;
     for (unsigned i = 0; result == CUDA_SUCCESS && resources && i < count; i++)
-        exec_passed_drop(EXEC_EXTERNAL, (uintptr_t)resources[i]);
+        exec_passed_drop(EXEC_EXTERNAL, (uintptr_t)resources[i]); /* the resource stays, and with it its key */
     return result;
 }
 
 #define GRAPHICS_HOOK(name, done)                                                                     \
     EXEC_EXPORT CUresult CUDAAPI name(unsigned count, CUgraphicsResource *resources, CUstream stream) \
     {                                                                                                 \
-        return done(EXEC_CALL(name, count, resources, stream), count, resources);                     \
+        return done(EXEC_CALL(name, count, resources, stream), count, resources, EXEC_CALLER);        \
     }
 
 GRAPHICS_HOOK(cuGraphicsMapResources, mapped)
@@ -66,7 +66,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocati
 {
     const CUresult result = EXEC_CALL(cuMemImportFromShareableHandle, out, shareable, type);
     if (result == CUDA_SUCCESS && out)
-        exec_passed_note(EXEC_IMPORTED_PHYSICAL, *out, 0);
+        exec_passed_note(EXEC_IMPORTED_PHYSICAL, *out, 0, EXEC_CALLER);
     return result;
 }
 
@@ -80,7 +80,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPo
 {
     const CUresult result = EXEC_CALL(cuMemPoolImportPointer, out, pool, data);
     if (result == CUDA_SUCCESS && out)
-        exec_passed_note(EXEC_IMPORTED, *out, bytes_at(*out));
+        exec_passed_note(EXEC_IMPORTED, *out, bytes_at(*out), EXEC_CALLER);
     return result;
 }
 
@@ -91,6 +91,6 @@ EXEC_EXPORT CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle *out
 {
     const CUresult result = EXEC_CALL(cuMulticastCreate, out, properties);
     if (result == CUDA_SUCCESS && out && properties)
-        exec_passed_note(EXEC_MULTICAST, *out, properties->size);
+        exec_passed_note(EXEC_MULTICAST, *out, properties->size, EXEC_CALLER);
     return result;
 }

@@ -40,7 +40,7 @@ static bool is_of_strata(const CUipcMemHandle *given, exec_ipc_handle *handle)
            memchr(handle->socket, '\0', sizeof handle->socket);
 }
 
-static CUresult open_of_strata(const exec_ipc_handle *handle, CUdeviceptr *out)
+static CUresult open_of_strata(const exec_ipc_handle *handle, CUdeviceptr *out, const void *caller)
 {
     size_t bytes;
     if (!out)
@@ -49,26 +49,26 @@ static CUresult open_of_strata(const exec_ipc_handle *handle, CUdeviceptr *out)
         return CUDA_ERROR_INVALID_CONTEXT;
     const CUresult result = exec_ipc_open(handle, out, &bytes);
     if (result == CUDA_SUCCESS)
-        exec_passed_note(EXEC_IMPORTED, *out, bytes);
+        exec_passed_note(EXEC_IMPORTED, *out, bytes, caller);
     return result;
 }
 
-static CUresult opened(CUresult result, const CUdeviceptr *out)
+static CUresult opened(CUresult result, const CUdeviceptr *out, const void *caller)
 {
     size_t bytes = 0;
     if (result != CUDA_SUCCESS || !out)
         return result;
     (void)EXEC_CALL(cuMemGetAddressRange_v2, NULL, &bytes, *out);
-    exec_passed_note(EXEC_IMPORTED, *out, bytes);
+    exec_passed_note(EXEC_IMPORTED, *out, bytes, caller);
     return result;
 }
 
-#define OPEN_HOOK(name)                                                                         \
-    EXEC_EXPORT CUresult CUDAAPI name(CUdeviceptr *out, CUipcMemHandle given, unsigned flags)   \
-    {                                                                                           \
-        exec_ipc_handle handle;                                                                 \
-        return is_of_strata(&given, &handle) ? open_of_strata(&handle, out)                     \
-                                             : opened(EXEC_CALL(name, out, given, flags), out); \
+#define OPEN_HOOK(name)                                                                                      \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdeviceptr *out, CUipcMemHandle given, unsigned flags)                \
+    {                                                                                                        \
+        exec_ipc_handle handle;                                                                              \
+        return is_of_strata(&given, &handle) ? open_of_strata(&handle, out, EXEC_CALLER)                     \
+                                             : opened(EXEC_CALL(name, out, given, flags), out, EXEC_CALLER); \
     }
 
 OPEN_HOOK(cuIpcOpenMemHandle)
@@ -77,9 +77,9 @@ OPEN_HOOK(cuIpcOpenMemHandle_v2)
 EXEC_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address)
 {
     CUresult result;
+    exec_release release;
+    exec_release_begin(EXEC_IMPORTED, address, &release);
     if (!exec_ipc_close(address, &result))
         result = EXEC_CALL(cuIpcCloseMemHandle, address);
-    if (result == CUDA_SUCCESS)
-        exec_passed_drop(EXEC_IMPORTED, address);
-    return result;
+    return exec_release_end(&release, result);
 }

@@ -35,26 +35,48 @@ static void add(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle 
     exec_passed_grow(EXEC_IMPORTED_PHYSICAL, handle, bytes);
 }
 
-static void drop(mapping *entry)
+/* Under the lock. Linked by hh.next, in front of `list`. */
+static mapping *take_out(mapping *entry, mapping *list)
 {
-    exec_passed_drop(EXEC_PHYSICAL, entry->handle);
     HASH_DEL(mappings, entry);
-    strata_host_free(entry);
+    entry->hh.next = list;
+    return entry;
 }
 
 /* Most calls take back one mapping, of which they name the beginning. */
-static void drop_range(CUdeviceptr address, size_t bytes)
+static mapping *take_range(CUdeviceptr address, size_t bytes)
 {
-    mapping *entry = NULL, *next;
+    mapping *entry = NULL, *next, *taken = NULL;
     pthread_mutex_lock(&lock);
     HASH_FIND(hh, mappings, &address, sizeof address, entry);
-    if (entry && entry->bytes >= bytes)
-        drop(entry);
-    else
+    if (entry && entry->bytes >= bytes) {
+        taken = take_out(entry, NULL);
+    } else {
         HASH_ITER(hh, mappings, entry, next)
-    if (entry->address >= address && entry->address - address < bytes)
-        drop(entry);
+        {
+            if (entry->address >= address && entry->address - address < bytes)
+                taken = take_out(entry, taken);
+        }
+    }
     pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+/* The mappings have ended, or are there as before. */
+static void end_taken(mapping *taken, bool ended)
+{
+    while (taken) {
+        mapping *entry = taken;
+        taken = entry->hh.next;
+        pthread_mutex_lock(&lock);
+        if (!ended)
+            HASH_ADD(hh, mappings, address, sizeof entry->address, entry);
+        pthread_mutex_unlock(&lock);
+        if (!ended && entry->hh.tbl)
+            continue;
+        exec_passed_drop(EXEC_PHYSICAL, entry->handle);
+        strata_host_free(entry);
+    }
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
@@ -66,10 +88,11 @@ EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t 
     return result;
 }
 
+/* At once when the call returns, another thread may map the addresses again. */
 EXEC_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
+    mapping *taken = take_range(address, bytes);
     const CUresult result = EXEC_CALL(cuMemUnmap, address, bytes);
-    if (result == CUDA_SUCCESS)
-        drop_range(address, bytes);
+    end_taken(taken, result == CUDA_SUCCESS);
     return result;
 }

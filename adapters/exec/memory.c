@@ -59,10 +59,10 @@ static strata_status serve_stream(exec_device *device, size_t bytes, CUstream st
 
 /* ---- passing on ---- */
 
-static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes)
+static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes, const void *caller)
 {
     exec_charge charge;
-    CUresult result = exec_charge_begin(here, bytes, &charge);
+    CUresult result = exec_charge_begin(here, bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = EXEC_CALL(cuMemAlloc_v2, out, bytes);
@@ -78,14 +78,14 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
     if (!serves(&here, out, bytes))
-        return pass_alloc(&here, out, bytes);
+        return pass_alloc(&here, out, bytes, caller);
     strata_status status = serve_any_stream(here.device, bytes, caller, out);
     if (status == STRATA_ERROR_DEVICE_RESET) { /* behind this library's back */
         exec_device_was_reset(here.device->ordinal);
         return cuMemAlloc_v2(out, bytes);
     }
     if (status == STRATA_ERROR_STREAM_CAPTURE)
-        return pass_alloc(&here, out, bytes);
+        return pass_alloc(&here, out, bytes, caller);
     exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served : &exec_counts_now.refused);
     if (status != STRATA_SUCCESS)
         exec_refusal_note(here.device, bytes, status);
@@ -97,10 +97,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 typedef CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUstream stream);
 
 static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdeviceptr *out, size_t bytes,
-                                 CUstream stream)
+                                 CUstream stream, const void *caller)
 {
     exec_charge charge;
-    CUresult result = exec_charge_begin(here, bytes, &charge);
+    CUresult result = exec_charge_begin(here, bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
@@ -125,8 +125,8 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
         return exec_result_of(status);
     }
     if (captured) /* a graph's memory */
-        return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND);
-    return pass_alloc_async(&here, real, out, bytes, stream);
+        return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND, caller);
+    return pass_alloc_async(&here, real, out, bytes, stream, caller);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
@@ -174,10 +174,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
     if (address && refuse(address, owner, &block, &result))
         return result;
     if (!owner) {
-        result = EXEC_CALL(cuMemFree_v2, address);
-        if (result == CUDA_SUCCESS && address)
-            exec_passed_drop(EXEC_LINEAR, address);
-        else if (result == CUDA_ERROR_INVALID_VALUE)
+        exec_release release;
+        exec_release_begin(EXEC_LINEAR, address, &release);
+        result = exec_release_end(&release, EXEC_CALL(cuMemFree_v2, address));
+        if (result == CUDA_ERROR_INVALID_VALUE)
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
@@ -195,10 +195,10 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
     if (address && refuse(address, owner, &block, &result))
         return result;
     if (!owner) {
-        result = real ? real(address, stream) : CUDA_ERROR_NOT_FOUND;
-        if (result == CUDA_SUCCESS && address)
-            exec_passed_drop(EXEC_POOLED, address);
-        else if (result == CUDA_ERROR_INVALID_VALUE)
+        exec_release release;
+        exec_release_begin(EXEC_POOLED, address, &release);
+        result = exec_release_end(&release, real ? real(address, stream) : CUDA_ERROR_NOT_FOUND);
+        if (result == CUDA_ERROR_INVALID_VALUE)
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }

@@ -9,7 +9,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, u
     __typeof__(&cuMemAllocManaged) real = EXEC_REAL(cuMemAllocManaged);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, flags) : CUDA_ERROR_NOT_FOUND;
@@ -34,7 +34,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     __typeof__(&cuMemAllocPitch_v2) real = EXEC_REAL(cuMemAllocPitch_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, pitched_bytes(width, height), &charge);
+    CUresult result = exec_charge_begin(&here, pitched_bytes(width, height), EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, pitch, width, height, element) : CUDA_ERROR_NOT_FOUND;
@@ -85,7 +85,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DES
     if (array)
         whole = (CUDA_ARRAY3D_DESCRIPTOR){
             .Width = array->Width, .Height = array->Height, .Format = array->Format, .NumChannels = array->NumChannels};
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole) : 0, &charge);
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
@@ -99,7 +99,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
     __typeof__(&cuArray3DCreate_v2) real = EXEC_REAL(cuArray3DCreate_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(array) : 0, &charge);
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(array) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
@@ -110,10 +110,9 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
 {
-    const CUresult result = EXEC_CALL(cuArrayDestroy, array);
-    if (result == CUDA_SUCCESS)
-        exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
-    return result;
+    exec_release release;
+    exec_release_begin(EXEC_ARRAY, (uintptr_t)array, &release);
+    return exec_release_end(&release, EXEC_CALL(cuArrayDestroy, array));
 }
 
 /* All levels together are at most a seventh (3D) to a whole (1D) more than the first. */
@@ -126,7 +125,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
     size_t bytes = array ? array_bytes(array) : 0;
     if (levels > 1 && bytes < SIZE_MAX / 2)
         bytes += array->Depth ? bytes / 7 : array->Height ? bytes / 3 : bytes;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;
@@ -137,10 +136,9 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
 
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    const CUresult result = EXEC_CALL(cuMipmappedArrayDestroy, array);
-    if (result == CUDA_SUCCESS)
-        exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
-    return result;
+    exec_release release;
+    exec_release_begin(EXEC_ARRAY, (uintptr_t)array, &release);
+    return exec_release_end(&release, EXEC_CALL(cuMipmappedArrayDestroy, array));
 }
 
 /* ---- physical memory ---- */
@@ -169,7 +167,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
     __typeof__(&cuMemCreate) real = EXEC_REAL(cuMemCreate);
     const exec_here here = charged_device(properties);
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, properties, flags) : CUDA_ERROR_NOT_FOUND;
@@ -180,10 +178,9 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    const CUresult result = EXEC_CALL(cuMemRelease, handle);
-    if (result == CUDA_SUCCESS)
-        exec_passed_drop(EXEC_PHYSICAL, handle);
-    return result;
+    exec_release release;
+    exec_release_begin(EXEC_PHYSICAL, handle, &release);
+    return exec_release_end(&release, EXEC_CALL(cuMemRelease, handle));
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)

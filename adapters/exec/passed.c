@@ -1,139 +1,42 @@
-/* Memory that the driver gave although a stack is there: how much of what, and its charge to the stack's budget.
+/* Memory that the driver gave although a stack is there: how much of what, for which library, and its charge to the
+ * stack's budget.
  *
  * A charge is a reservation in the budget, which refuses it like a request of that size. */
 #include "adapters/exec/exec.h"
 
+#include "adapters/exec/passed_table.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/lock.h"
 #include "driver/driver.h"
 
 #include <strata/runtime.h>
 
-#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
-#define uthash_free(memory, bytes) strata_host_free(memory)
-#define HASH_NONFATAL_OOM          1
-#define HASH_FUNCTION(key, bytes, hash) \
-    ((hash) = hash_of((const passed_key *)(const void *)(key))) /* its own takes as long as all else */
-#include <uthash.h>
+enum { LIBRARIES = 256 }; /* the tags that are told apart; memory of later ones is counted in the whole alone */
 
-/* What a key names: addresses, arrays and other objects, handles of physical memory, devices. */
-typedef enum key_space { ADDRESSES = 0, OBJECTS, HANDLES, DEVICES } key_space;
+static strata_spin lock = {.rank = STRATA_RANK_LEAF};
+static exec_passed_sums sums[EXEC_KINDS][LIBRARIES]; /* [kind][0]: all of it; guarded by the lock, as the table */
 
-typedef struct passed_key {
-    uint64_t value;
-    uint64_t space;
-} passed_key;
+/* Around the reservation of an amount that is set, which must not be made twice. Outside of the lock. */
+static pthread_mutex_t setting = PTHREAD_MUTEX_INITIALIZER;
 
-/* Addresses end in zeros: the upper half of the product has all bits. */
-static unsigned hash_of(const passed_key *key)
+static exec_passed_key key_of(exec_kind kind, uint64_t value)
 {
-    return (unsigned)((key->value + key->space) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-typedef struct passed {
-    passed_key key;
-    exec_kind kind;
-    size_t bytes;
-    uint32_t holders;
-    strata_budget_account *account;
-    exec_device *device; /* NULL: of none */
-    CUcontext context;   /* current when it was made */
-    struct passed *next_spare;
-    UT_hash_handle hh;
-} passed;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static passed *all;                       /* guarded by the lock */
-static passed *spare;                     /* linked by `next_spare`; guarded by the lock */
-static exec_passed_sums sums[EXEC_KINDS]; /* guarded by the lock */
-
-static passed_key key_of(exec_kind kind, uint64_t value)
-{
-    static const key_space spaces[EXEC_KINDS] = {
-        [EXEC_ARRAY] = OBJECTS,     [EXEC_EXTERNAL] = OBJECTS,
-        [EXEC_PHYSICAL] = HANDLES,  [EXEC_IMPORTED_PHYSICAL] = HANDLES,
-        [EXEC_MULTICAST] = HANDLES, [EXEC_GRAPH] = DEVICES,
+    static const uint8_t spaces[EXEC_KINDS] = {
+        [EXEC_ARRAY] = EXEC_OBJECTS,     [EXEC_EXTERNAL] = EXEC_OBJECTS,
+        [EXEC_PHYSICAL] = EXEC_HANDLES,  [EXEC_IMPORTED_PHYSICAL] = EXEC_HANDLES,
+        [EXEC_MULTICAST] = EXEC_HANDLES, [EXEC_GRAPH] = EXEC_DEVICE_NUMBERS,
     };
-    return (passed_key){value, spaces[kind]};
+    return (exec_passed_key){value, spaces[kind]};
 }
 
-/* ---- charges ---- */
-
-static strata_status reserve(const exec_here *here, size_t bytes, exec_charge *charge)
+static strata_tag library_of(const void *caller)
 {
-    return strata_budget_reserve(here->device->account, bytes, "passed on", &charge->account);
+    const strata_tag tag = exec_settings_now.report == EXEC_REPORT_NONE ? 0 : exec_caller_tag(caller);
+    return tag < LIBRARIES ? tag : 0;
 }
 
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *charge)
-{
-    *charge = (exec_charge){.device = here->device, .bytes = bytes};
-    if (here->refused)
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!here->device || !here->device->account || !bytes)
-        return CUDA_SUCCESS;
-    strata_status status = reserve(here, bytes, charge);
-    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
-        status = reserve(here, bytes, charge);
-    if (status == STRATA_SUCCESS)
-        return CUDA_SUCCESS;
-    exec_count(&exec_counts_now.refused);
-    exec_refusal_note(here->device, bytes, status);
-    return exec_result_of(status);
-}
-
-static void cancel(exec_charge *charge)
-{
-    if (charge->account)
-        strata_budget_account_close(charge->account);
-}
-
-/* Under the lock. */
-static void add_bytes(passed *entry, size_t bytes)
-{
-    exec_passed_sums *sum = &sums[entry->kind];
-    entry->bytes += bytes;
-    sum->live += bytes;
-    sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
-    if (entry->device)
-        atomic_fetch_add(&entry->device->passed_on, bytes);
-}
-
-/* Under the lock, as the next ones. */
-static passed *take_spare(void)
-{
-    passed *entry = spare;
-    if (!entry)
-        return strata_host_zalloc(sizeof *entry);
-    spare = entry->next_spare;
-    return entry;
-}
-
-static void give_spare(passed *entry)
-{
-    entry->next_spare = spare;
-    spare = entry;
-}
-
-/* NULL without host memory. */
-static passed *add_entry(const exec_charge *charge, exec_kind kind, passed_key key, CUcontext context)
-{
-    passed *entry = take_spare();
-    if (!entry)
-        return NULL;
-    *entry = (passed){.key = key,
-                      .kind = kind,
-                      .holders = 1,
-                      .account = charge->account,
-                      .device = charge->device,
-                      .context = context};
-    HASH_ADD(hh, all, key, sizeof entry->key, entry);
-    if (!entry->hh.tbl) {
-        give_spare(entry);
-        return NULL;
-    }
-    add_bytes(entry, charge->bytes);
-    return entry;
-}
+/* ---- contexts ---- */
 
 static bool ends_with_context(exec_kind kind)
 {
@@ -141,23 +44,120 @@ static bool ends_with_context(exec_kind kind)
            kind != EXEC_GRAPH;
 }
 
-/* NULL: none, or the memory outlives it. */
-static CUcontext context_of(exec_kind kind)
+/* Host memory is made too often to ask: the driver is asked for it when a context ends. */
+static bool is_asked_for_later(exec_kind kind)
+{
+    return kind == EXEC_HOST || kind == EXEC_REGISTERED;
+}
+
+static CUcontext ask_for_context(exec_kind kind)
 {
     CUcontext context = NULL;
-    if (ends_with_context(kind) && strata_driver_is_open())
+    if (ends_with_context(kind) && !is_asked_for_later(kind))
         strata_cu.CtxGetCurrent(&context);
     return context;
 }
 
-/* Without host memory the charge stays for ever: memory is never counted too low. */
+/* ---- sums, under the lock ---- */
+
+static void add_to(exec_passed_sums *sum, size_t bytes)
+{
+    sum->live += bytes;
+    sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
+}
+
+static void count_bytes(const exec_passed_facts *facts, size_t bytes)
+{
+    add_to(&sums[facts->kind][0], bytes);
+    if (facts->library)
+        add_to(&sums[facts->kind][facts->library], bytes);
+    if (facts->device)
+        atomic_fetch_add(&facts->device->passed_on, bytes);
+}
+
+static void discount_bytes(const exec_passed_facts *facts)
+{
+    sums[facts->kind][0].live -= facts->bytes;
+    if (facts->library)
+        sums[facts->kind][facts->library].live -= facts->bytes;
+    if (facts->device)
+        atomic_fetch_sub(&facts->device->passed_on, facts->bytes);
+}
+
+static void count_call(exec_kind kind, strata_tag library)
+{
+    sums[kind][0].calls++;
+    if (library)
+        sums[kind][library].calls++;
+}
+
+/* ---- entries, under the lock ---- */
+
+/* An entry of that key is of memory whose end was not seen. Returns its account, to be closed outside of the lock.
+ * Without host memory the new one's charge stays for ever: memory is never counted too low. */
+static strata_budget_account *put(const exec_passed_facts *facts)
+{
+    strata_budget_account *stale = NULL;
+    passed **link = passed_link(facts->key);
+    if (*link) {
+        stale = (*link)->facts.account;
+        discount_bytes(&(*link)->facts);
+        (*link)->facts = *facts;
+    } else if (!passed_add(link, facts)) {
+        return NULL;
+    }
+    count_bytes(facts, facts->bytes);
+    return stale;
+}
+
+static void close_account(strata_budget_account *account)
+{
+    if (account)
+        strata_budget_account_close(account);
+}
+
+/* ---- charges ---- */
+
+static strata_status reserve(exec_charge *charge)
+{
+    return strata_budget_reserve(charge->device->account, charge->bytes, "passed on", &charge->account);
+}
+
+static CUresult refuse(const exec_charge *charge, strata_status status)
+{
+    exec_count(&exec_counts_now.refused);
+    exec_refusal_note(charge->device, charge->bytes, status);
+    return exec_result_of(status);
+}
+
+CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge)
+{
+    *charge = (exec_charge){.device = here->device, .bytes = bytes, .context = here->context, .caller = caller};
+    if (here->refused)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (!here->device || !here->device->account || !bytes)
+        return CUDA_SUCCESS;
+    strata_status status = reserve(charge);
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
+        status = reserve(charge);
+    return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
+}
+
 static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 {
-    const CUcontext context = context_of(kind);
-    pthread_mutex_lock(&lock);
-    if (add_entry(charge, kind, key_of(kind, key), context))
-        sums[kind].calls++;
-    pthread_mutex_unlock(&lock);
+    const exec_passed_facts facts = {.key = key_of(kind, key),
+                                     .kind = kind,
+                                     .holders = 1,
+                                     .bytes = charge->bytes,
+                                     .account = charge->account,
+                                     .device = charge->device,
+                                     .context = ends_with_context(kind) ? charge->context : NULL,
+                                     .library = library_of(charge->caller)};
+    strata_spin_take(&lock);
+    strata_budget_account *stale = put(&facts);
+    count_call(kind, facts.library);
+    strata_spin_release(&lock);
+    close_account(stale);
 }
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
@@ -165,147 +165,231 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, u
     if (result == CUDA_SUCCESS)
         keep(charge, kind, key);
     else
-        cancel(charge);
+        close_account(charge->account);
     return result;
 }
 
 /* ---- what was passed on ---- */
 
-static passed *find(passed_key key)
-{
-    passed *entry = NULL;
-    HASH_FIND(hh, all, &key, sizeof key, entry);
-    return entry;
-}
-
 bool exec_passed_has(exec_kind kind, uint64_t key)
 {
-    pthread_mutex_lock(&lock);
-    const bool has = find(key_of(kind, key)) != NULL;
-    pthread_mutex_unlock(&lock);
+    strata_spin_take(&lock);
+    const bool has = passed_find(key_of(kind, key)) != NULL;
+    strata_spin_release(&lock);
     return has;
 }
 
 void exec_passed_hold(uint64_t key)
 {
-    pthread_mutex_lock(&lock);
-    passed *entry = find(key_of(EXEC_PHYSICAL, key));
+    strata_spin_take(&lock);
+    passed *entry = passed_find(key_of(EXEC_PHYSICAL, key));
     if (entry)
-        entry->holders++;
-    pthread_mutex_unlock(&lock);
+        entry->facts.holders++;
+    strata_spin_release(&lock);
 }
 
 /* ---- memory without a charge ---- */
 
-void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes)
+static bool has_holders(exec_kind kind)
 {
-    const exec_charge charge = {.bytes = bytes};
+    return kind >= EXEC_IMPORTED;
+}
+
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *caller)
+{
     if (!exec_open_driver()) /* it may be the program's first call; the report comes at the driver's end */
         return;
-    const CUcontext context = context_of(kind);
-    pthread_mutex_lock(&lock);
-    passed *entry = find(key_of(kind, key));
+    const exec_passed_facts facts = {.key = key_of(kind, key),
+                                     .kind = kind,
+                                     .holders = 1,
+                                     .bytes = bytes,
+                                     .context = ask_for_context(kind),
+                                     .library = library_of(caller)};
+    strata_budget_account *stale = NULL;
+    strata_spin_take(&lock);
+    passed *entry = has_holders(kind) ? passed_find(facts.key) : NULL;
     if (entry)
-        entry->holders++;
+        entry->facts.holders++;
     else
-        add_entry(&charge, kind, key_of(kind, key), context);
-    sums[kind].calls++;
-    pthread_mutex_unlock(&lock);
+        stale = put(&facts);
+    count_call(kind, facts.library);
+    strata_spin_release(&lock);
+    close_account(stale);
 }
 
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 {
-    pthread_mutex_lock(&lock);
-    passed *entry = find(key_of(kind, key));
-    if (entry && entry->kind == kind && bytes > entry->bytes)
-        add_bytes(entry, bytes - entry->bytes);
-    pthread_mutex_unlock(&lock);
+    strata_spin_take(&lock);
+    passed *entry = passed_find(key_of(kind, key));
+    if (entry && entry->facts.kind == kind && bytes > entry->facts.bytes) {
+        count_bytes(&entry->facts, bytes - entry->facts.bytes);
+        entry->facts.bytes = bytes;
+    }
+    strata_spin_release(&lock);
 }
 
-void exec_passed_called(exec_kind kind)
+void exec_passed_called(exec_kind kind, const void *caller)
 {
-    pthread_mutex_lock(&lock);
-    sums[kind].calls++;
-    pthread_mutex_unlock(&lock);
+    const strata_tag library = library_of(caller);
+    strata_spin_take(&lock);
+    count_call(kind, library);
+    strata_spin_release(&lock);
+}
+
+exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
+{
+    strata_spin_take(&lock);
+    const exec_passed_sums read = library < LIBRARIES ? sums[kind][library] : (exec_passed_sums){0};
+    strata_spin_release(&lock);
+    return read;
 }
 
 /* ---- ends ---- */
 
-/* Under the lock. Returns its account, to be closed outside. */
-static strata_budget_account *take_out(passed *entry)
+void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 {
-    strata_budget_account *account = entry->account;
-    sums[entry->kind].live -= entry->bytes;
-    if (entry->device)
-        atomic_fetch_sub(&entry->device->passed_on, entry->bytes);
-    HASH_DEL(all, entry);
-    give_spare(entry);
-    return account;
+    release->facts.holders = 0;
+    strata_spin_take(&lock);
+    passed **link = passed_link(key_of(kind, key));
+    if (*link) {
+        release->facts = (*link)->facts;
+        if (--(*link)->facts.holders == 0) {
+            discount_bytes(&release->facts);
+            passed_remove(link);
+        }
+    }
+    strata_spin_release(&lock);
 }
 
-void exec_passed_forget(CUcontext context)
+static void put_back(const exec_passed_facts *facts)
 {
-    passed *entry, *next;
-    pthread_mutex_lock(&lock);
-    HASH_ITER(hh, all, entry, next)
-    {
-        if (entry->context != context || !ends_with_context(entry->kind))
-            continue;
-        strata_budget_account *account = take_out(entry);
-        if (account)
-            strata_budget_account_close(account);
-    }
-    pthread_mutex_unlock(&lock);
+    strata_budget_account *stale = NULL;
+    strata_spin_take(&lock);
+    passed *entry = facts->holders > 1 ? passed_find(facts->key) : NULL;
+    if (entry)
+        entry->facts.holders++;
+    else
+        stale = put(facts);
+    strata_spin_release(&lock);
+    close_account(stale);
+}
+
+CUresult exec_release_end(const exec_release *release, CUresult result)
+{
+    const exec_passed_facts *facts = &release->facts;
+    if (result != CUDA_SUCCESS && facts->holders)
+        put_back(facts);
+    else if (facts->holders == 1)
+        close_account(facts->account);
+    return result;
 }
 
 void exec_passed_drop(exec_kind kind, uint64_t key)
 {
-    strata_budget_account *account = NULL;
-    pthread_mutex_lock(&lock);
-    passed *entry = find(key_of(kind, key));
-    if (entry && --entry->holders == 0)
-        account = take_out(entry);
-    pthread_mutex_unlock(&lock);
-    if (account)
-        strata_budget_account_close(account);
+    exec_release release;
+    exec_release_begin(kind, key, &release);
+    exec_release_end(&release, CUDA_SUCCESS);
+}
+
+/* ---- the end of a context ---- */
+
+typedef struct ended_search {
+    CUcontext context;
+    exec_passed_key *keys; /* NULL: they are counted */
+    size_t count, room;
+} ended_search;
+
+static void add_if_ended(const exec_passed_facts *facts, void *data)
+{
+    ended_search *search = data;
+    if (!ends_with_context(facts->kind) ||
+        (facts->context ? facts->context != search->context : !is_asked_for_later(facts->kind)))
+        return;
+    if (search->keys && search->count < search->room)
+        search->keys[search->count] = facts->key;
+    search->count++;
+}
+
+/* The driver knows no address of memory that is gone. */
+static bool is_gone(uint64_t address)
+{
+    CUmemorytype type;
+    return EXEC_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+           CUDA_ERROR_INVALID_VALUE;
+}
+
+static void drop_if_gone(exec_passed_key key, CUcontext context)
+{
+    exec_passed_facts facts = {0};
+    strata_spin_take(&lock);
+    const passed *entry = passed_find(key);
+    if (entry)
+        facts = entry->facts;
+    strata_spin_release(&lock);
+    if (!entry || (facts.context ? facts.context != context : !is_gone(key.value)))
+        return;
+    while (facts.holders--)
+        exec_passed_drop(facts.kind, key.value);
+}
+
+/* What is made meanwhile is of another context. Without host memory what has ended stays counted. */
+void exec_passed_forget(CUcontext context)
+{
+    ended_search search = {.context = context};
+    strata_spin_take(&lock);
+    passed_visit(add_if_ended, &search);
+    strata_spin_release(&lock);
+    search.room = search.count;
+    search.count = 0;
+    search.keys = search.room ? strata_host_zalloc(search.room * sizeof *search.keys) : NULL;
+    if (!search.keys)
+        return;
+    strata_spin_take(&lock);
+    passed_visit(add_if_ended, &search);
+    strata_spin_release(&lock);
+    for (size_t i = 0; i < exec_least(search.count, search.room); i++)
+        drop_if_gone(search.keys[i], context);
+    strata_host_free(search.keys);
 }
 
 /* ---- what the driver holds for a device ---- */
 
-/* Under the lock. The amount's reservation is made anew; what does not fit is counted without one. */
-static void recharge(passed *entry, size_t bytes)
+/* The amount's reservation is made anew; what does not fit is counted without one. */
+static strata_budget_account *recharge(exec_device *device, strata_budget_account *before, size_t bytes)
 {
-    const exec_here here = {.device = entry->device};
+    const exec_here here = {.device = device};
     exec_charge charge;
-    if (entry->account)
-        strata_budget_account_close(entry->account);
+    close_account(before);
     strata_error_suppress_begin();
-    exec_charge_begin(&here, bytes, &charge);
+    exec_charge_begin(&here, bytes, NULL, &charge);
     strata_error_suppress_end(false);
-    entry->account = charge.account;
+    return charge.account;
+}
+
+/* Under `setting`, without which none changes it. */
+static void set_amount(exec_passed_facts *facts, size_t bytes)
+{
+    strata_spin_take(&lock);
+    const passed *entry = passed_find(facts->key);
+    if (entry)
+        *facts = entry->facts;
+    strata_spin_release(&lock);
+    if (facts->bytes == bytes)
+        return;
+    facts->account = recharge(facts->device, facts->account, bytes);
+    facts->bytes = bytes;
+    strata_spin_take(&lock);
+    put(facts); /* the account of before is closed */
+    strata_spin_release(&lock);
 }
 
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
 {
-    const exec_charge nothing = {.device = device};
-    const passed_key key = key_of(kind, (uint64_t)device->ordinal);
-    pthread_mutex_lock(&lock);
-    passed *entry = find(key);
-    if (!entry)
-        entry = add_entry(&nothing, kind, key, NULL);
-    if (entry && entry->bytes != bytes) {
-        recharge(entry, bytes);
-        add_bytes(entry, bytes - entry->bytes); /* the difference may be below zero: it wraps around everywhere */
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-exec_passed_sums exec_passed_read(exec_kind kind)
-{
-    pthread_mutex_lock(&lock);
-    const exec_passed_sums read = sums[kind];
-    pthread_mutex_unlock(&lock);
-    return read;
+    exec_passed_facts facts = {
+        .key = key_of(kind, (uint64_t)device->ordinal), .kind = kind, .holders = 1, .device = device};
+    pthread_mutex_lock(&setting);
+    set_amount(&facts, bytes);
+    pthread_mutex_unlock(&setting);
 }
 
 bool exec_make_room(const exec_here *here)

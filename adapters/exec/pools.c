@@ -105,17 +105,17 @@ typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool po
 /* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. In a capture the memory is a
  * graph's. */
 static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream, CUstream meant)
+                                   CUstream stream, CUstream meant, const void *caller)
 {
     const exec_here here = exec_device_here();
     const bool captured = exec_is_captured(meant);
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, &charge);
+    CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
     if (captured)
-        return exec_graph_memory_captured(result);
+        return exec_graph_memory_captured(result, caller);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, pool, stream);
     return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
@@ -123,12 +123,12 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream);
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream, EXEC_CALLER);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
                                                           CUstream stream)
 {
     return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream,
-                              exec_own_default(stream));
+                              exec_own_default(stream), EXEC_CALLER);
 }

@@ -112,42 +112,7 @@ static void emit_device(strata_emitter *emitter, exec_device *device, bool at_en
     strata_emit_object_end(emitter);
 }
 
-/* ---- passed on, and unseen ---- */
-
-static void emit_passed(strata_emitter *emitter)
-{
-    static const char *const names[EXEC_KINDS] = {
-        [EXEC_LINEAR] = "linear",
-        [EXEC_PITCHED] = "pitched",
-        [EXEC_MANAGED] = "managed",
-        [EXEC_POOLED] = "pooled",
-        [EXEC_ARRAY] = "arrays",
-        [EXEC_PHYSICAL] = "physical",
-        [EXEC_GRAPH] = "graphs",
-        [EXEC_HOST] = "host",
-        [EXEC_REGISTERED] = "registered_host",
-        [EXEC_IMPORTED] = "imported",
-        [EXEC_IMPORTED_PHYSICAL] = "imported_physical",
-        [EXEC_EXTERNAL] = "external",
-        [EXEC_MULTICAST] = "multicast",
-    };
-    bool any = false;
-    for (exec_kind kind = 0; kind < EXEC_KINDS; kind++) {
-        const exec_passed_sums sums = exec_passed_read(kind);
-        if (!sums.calls)
-            continue;
-        if (!any)
-            strata_emit_object_begin(emitter, "passed_on_to_the_driver");
-        any = true;
-        strata_emit_object_begin(emitter, names[kind]);
-        strata_emit_count(emitter, "calls", sums.calls);
-        strata_emit_bytes(emitter, "peak", sums.peak);
-        strata_emit_bytes(emitter, "live", sums.live);
-        strata_emit_object_end(emitter);
-    }
-    if (any)
-        strata_emit_object_end(emitter);
-}
+/* ---- calls ---- */
 
 static uint64_t read_count(const _Atomic uint64_t *count)
 {
@@ -204,7 +169,7 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
         if (exec_device_at(i))
             emit_device(&emitter, exec_device_at(i), at_end);
     strata_emit_list_end(&emitter);
-    emit_passed(&emitter);
+    exec_passed_emit(&emitter);
     emit_calls(&emitter);
     exec_refusals_emit(&emitter);
     exec_wrong_frees_emit(&emitter);

@@ -65,6 +65,20 @@ static void check_passed(json_t *report, const char *kind, json_int_t calls, jso
     assert_int_equal(number_at(report, "passed_on_to_the_driver", kind, "live"), live << 20);
 }
 
+/* Of a kind, what a library asked for. */
+static void check_library(json_t *report, const char *kind, const char *library, json_int_t calls, json_int_t peak,
+                          json_int_t live)
+{
+    const json_t *row = json_object_get(json_object_get(report, "passed_on_to_the_driver"), kind);
+    const json_t *of = json_object_get(json_object_get(row, "by_library"), library);
+    if (!of)
+        print_error("no %s of %s\n", kind, library);
+    assert_non_null(of);
+    assert_int_equal(json_integer_value(json_object_get(of, "calls")), calls);
+    assert_int_equal(json_integer_value(json_object_get(of, "peak")), peak << 20);
+    assert_int_equal(json_integer_value(json_object_get(of, "live")), live << 20);
+}
+
 /* ---- look-ups ---- */
 
 static void each_hook_is_found_by_its_symbol_and_by_its_version(void **state)
@@ -206,6 +220,34 @@ static void host_memory_is_counted_and_not_charged(void **state)
     json_decref(report);
 }
 
+static void host_memory_ends_with_its_context(void **state)
+{
+    (void)state;
+    check_same("", "kinds host-context", "kinds host-context");
+    json_t *report = report_of(run_under("--json", "kinds host-context"));
+    check_passed(report, "host", 2, 3, 1);
+    check_passed(report, "registered_host", 1, 4, 0);
+    json_decref(report);
+}
+
+static void what_is_passed_on_is_listed_by_library(void **state)
+{
+    (void)state;
+    char words[TEXT];
+    snprintf(words, sizeof words, "asks %s/libasks_library.so", folder); /* longer than a text is good */
+    json_t *report = report_of(run_wider("--budget 64MiB --json", words));
+    check_passed(report, "host", 3, 3, 2);
+    check_library(report, "host", "libasks_library.so", 2, 3, 1);
+    check_library(report, "host", "asks", 1, 1, 1);
+    check_library(report, "managed", "libasks_library.so", 1, 4, 0);
+    check_library(report, "pitched", "libasks_library.so", 1, 1, 0);
+    check_library(report, "arrays", "libasks_library.so", 1, 2, 0);
+    check_library(report, "pooled", "libasks_library.so", 1, 8, 0);
+    check_library(report, "physical", "libasks_library.so", 1, 16, 0);
+    json_decref(report);
+    check(run_wider("--budget 64MiB --report", words), 0, "asked\n", "      libasks_library.so:\n");
+}
+
 static void memory_of_graphs_is_charged(void **state)
 {
     (void)state;
@@ -214,6 +256,7 @@ static void memory_of_graphs_is_charged(void **state)
     check(run_under("--budget 100MiB", "kinds graph"), 0, "launched: 32 MiB less free\ntrimmed: 0 MiB less free\n", "");
     json_t *report = report_of(run_under("--budget 100MiB --json", "kinds graph"));
     check_passed(report, "graphs", 1, 32, 0);
+    check_library(report, "graphs", "kinds", 1, 0, 0);
     json_decref(report);
     report = report_of(run_under("--json", "kinds captured"));
     check_passed(report, "graphs", 1, 32, 32); /* whole pieces */
@@ -248,6 +291,8 @@ static void imported_memory_is_counted_and_not_charged(void **state)
     check_passed(report, "imported", 2, 6, 2);
     check_passed(report, "external", 2, 48, 0);
     check_passed(report, "multicast", 1, 64, 0);
+    check_library(report, "imported", "others_memory", 2, 6, 2);
+    check_library(report, "external", "others_memory", 2, 48, 0);
     json_decref(report);
 }
 
@@ -384,6 +429,8 @@ int main(void)
         cmocka_unit_test(results_are_untouched_by_a_failure),
         cmocka_unit_test(what_no_hook_saw_is_not_accounted_for),
         cmocka_unit_test(host_memory_is_counted_and_not_charged),
+        cmocka_unit_test(host_memory_ends_with_its_context),
+        cmocka_unit_test(what_is_passed_on_is_listed_by_library),
         cmocka_unit_test(memory_of_graphs_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),

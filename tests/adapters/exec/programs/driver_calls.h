@@ -105,9 +105,12 @@ static void find_driver(void)
         }                                                              \
     } while (0)
 
+/* Each line leaves the process at once: what stdio holds is written last of all at the end of a process, behind the
+ * driver's own end, and is lost if that does not return. */
 static void begin(void)
 {
     CUcontext context;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     find_driver();
     CHECK(DRIVER(cuInit)(0));
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));

@@ -31,6 +31,23 @@ static void use_host_memory(void)
     free(own);
 }
 
+/* Ends with its context, but for what was made in another one. */
+static void end_a_context_with_host_memory(void)
+{
+    CUcontext own, primary;
+    void *kept, *gone, *mine;
+    CHECK(posix_memalign(&mine, 4096, 4 * MIB));
+    CHECK(DRIVER(cuMemHostAlloc)(&kept, MIB, 0));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuMemHostAlloc)(&gone, 2 * MIB, 0));
+    CHECK(DRIVER(cuMemHostRegister)(mine, 4 * MIB, 0));
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    printf("freed behind its context: %d\n", DRIVER(cuMemFreeHost)(gone));
+    free(mine);
+}
+
 /* ---- graphs ---- */
 
 static CUgraphExec make_graph(size_t bytes)
@@ -207,9 +224,16 @@ static const struct {
     const char *name;
     void (*run)(void);
 } behaviours[] = {
-    {"host", use_host_memory},      {"graph", use_graph_memory},          {"captured", capture_an_allocation},
-    {"pool", ask_the_default_pool}, {"imported", import_its_own},         {"elsewhere", make_memory_elsewhere},
-    {"thread", call_from_a_thread}, {"families", free_by_another_family}, {"failure", fail_and_look_at_the_results},
+    {"host-context", end_a_context_with_host_memory},
+    {"host", use_host_memory},
+    {"graph", use_graph_memory},
+    {"captured", capture_an_allocation},
+    {"pool", ask_the_default_pool},
+    {"imported", import_its_own},
+    {"elsewhere", make_memory_elsewhere},
+    {"thread", call_from_a_thread},
+    {"families", free_by_another_family},
+    {"failure", fail_and_look_at_the_results},
 };
 
 int main(int count, char **arguments)

@@ -61,6 +61,19 @@ static void measure_host_memory(void)
             cuMemHostAlloc_found(&memory, 64, 0) == CUDA_SUCCESS && cuMemFreeHost_found(memory));
 }
 
+static void measure_arrays(void)
+{
+    WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
+    WIDER(cuArrayDestroy, "cuArrayDestroy", 12000);
+    const CUDA_ARRAY_DESCRIPTOR small = {.Width = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUarray array;
+    CUcontext context;
+    WIDER(cuCtxGetCurrent, "cuCtxGetCurrent", 12000);
+    MEASURE("cuCtxGetCurrent, which no hook has", cuCtxGetCurrent_found(&context));
+    MEASURE("cuArrayCreate and cuArrayDestroy, counted",
+            cuArrayCreate_v2_found(&array, &small) == CUDA_SUCCESS && cuArrayDestroy_found(array));
+}
+
 int main(int count, char **arguments)
 {
     CUresult (*unknown)(void);
@@ -77,5 +90,6 @@ int main(int count, char **arguments)
     measure_questions();
     measure_launches();
     measure_host_memory();
+    measure_arrays();
     return 0;
 }

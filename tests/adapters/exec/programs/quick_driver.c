@@ -34,6 +34,13 @@ static CUresult quick_alloc(void **out, size_t bytes, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+static CUresult quick_array(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
+{
+    (void)array;
+    *out = (CUarray)(void *)memory;
+    return CUDA_SUCCESS;
+}
+
 static CUresult quick_refusal(void)
 {
     return CUDA_ERROR_INVALID_VALUE;
@@ -50,7 +57,7 @@ static const struct {
 } own[] = {
     OWN("cuNewThing", quick),    OWN("cuPointerGetAttribute", quick_refusal), OWN("cuMemPoolGetAttribute", quick),
     OWN("cuGraphLaunch", quick), OWN("cuMemGetAddressRange", quick_refusal),  OWN("cuMemHostAlloc", quick_alloc),
-    OWN("cuMemFreeHost", quick),
+    OWN("cuMemFreeHost", quick), OWN("cuArrayCreate", quick_array),           OWN("cuArrayDestroy", quick),
 };
 
 EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *name, void **found, int version, cuuint64_t flags,

@@ -109,6 +109,20 @@ EXPORT CUresult CUDAAPI cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *out, 
     return CUDA_SUCCESS;
 }
 
+/* ---- arrays ---- */
+
+EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
+{
+    (void)array;
+    *out = (CUarray)(void *)&objects[1];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
+{
+    return array == (CUarray)(void *)&objects[1] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* ---- multicast ---- */
 
 enum { MULTICAST = 0x7f00 };
@@ -181,6 +195,8 @@ static const struct {
     OWN("cuGraphicsMapResources", 0, cuGraphicsMapResources_ptsz),
     OWN("cuGraphicsUnmapResources", 0, cuGraphicsUnmapResources_ptsz),
     OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
+    OWN("cuArrayCreate", 0, cuArrayCreate_v2),
+    OWN("cuArrayDestroy", 0, cuArrayDestroy),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
     OWN("cuMemRelease", 0, cuMemRelease),
     OWN("cuGetExportTable", 0, cuGetExportTable),
