@@ -25,7 +25,7 @@ struct strata_device {
     strata_lock events_lock;
     CUevent *events; /* free ones; guarded by events_lock */
     size_t event_count, event_capacity;
-    void *wait_memory; /* of strata_device_wait, not freed yet: a list; guarded by events_lock */
+    struct strata_wait_memory *wait_memory; /* of strata_device_wait: a list; guarded by events_lock */
 };
 
 /* Opened on first use, with the driver; later calls take no lock. Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER,

@@ -5,7 +5,8 @@
 #include "core/streams/device.h"
 
 /* Blocks until everything submitted to the device's context so far is complete, on every stream. Captures survive it
- * and are not waited for. Not in host functions. The caller holds no lock. Errors: DEVICE_RESET, DRIVER. */
+ * and are not waited for. Not in host functions. The caller holds no lock. Errors: DEVICE_RESET,
+ * OUT_OF_HOST_MEMORY, DRIVER. */
 strata_status strata_device_wait(strata_device *device);
 
 #endif

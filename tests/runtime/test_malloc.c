@@ -271,7 +271,7 @@ static void a_failed_wait_leaves_the_block_live(void **state)
     (void)state;
     void *memory = allocated(SMALL);
     const size_t live = live_blocks();
-    test_fault_begin(TEST_FAULT_HOST_FREE, 1, false, CUDA_ERROR_LAUNCH_FAILED);
+    test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_LAUNCH_FAILED);
     const strata_status status = strata_free(memory);
     assert_int_equal(test_fault_end(), 1);
     check_status(status, STRATA_ERROR_DRIVER);
@@ -342,7 +342,7 @@ static void a_free_that_a_capture_bars_is_done_by_a_later_call(void **state)
     (void)state;
     const size_t live = live_blocks();
     void *memory = allocated(SMALL), *other = allocated(SMALL);
-    test_fault_begin(TEST_FAULT_HOST_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    test_fault_begin(TEST_FAULT_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     const strata_status first = strata_free(memory), second = strata_free(other), again = strata_free(memory);
     const bool held = strata_holds(memory);
     assert_true(test_fault_end() >= 2);
@@ -366,7 +366,7 @@ static void a_free_to_come_outlives_neither_the_block_nor_its_runtime(void **sta
     check_ok(strata_runtime_create(NULL, &own));
     check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
     check_ok(strata_runtime_allocate(own, SMALL, NULL, &other));
-    test_fault_begin(TEST_FAULT_HOST_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    test_fault_begin(TEST_FAULT_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     const strata_status first = strata_free((void *)(uintptr_t)block.address);
     const strata_status second = strata_free((void *)(uintptr_t)other.address);
     test_fault_end();
