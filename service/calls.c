@@ -216,7 +216,11 @@ static strata_status set_operation(strata_future *request, const strata_service_
         return status;
     if (!request->operation.function)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_operation: function is NULL");
-    request->name = copy_text(request->operation.name ? request->operation.name : "run");
+    const char *name = request->operation.name ? request->operation.name : "run";
+    const strata_status fine = service_check_name(name, SERVICE_NAME_LIMIT, "an operation");
+    if (fine != STRATA_SUCCESS)
+        return fine;
+    request->name = copy_text(name);
     request->operation.name = request->name;
     return request->name ? STRATA_SUCCESS : strata_fail_host_memory("the name of an operation");
 }
@@ -322,7 +326,7 @@ static strata_status check_kernel(strata_service *service, const strata_kernel *
     if (kernel->argument_count > STRATA_ARGUMENT_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_launch: %zu arguments; at most %d are possible",
                            kernel->argument_count, STRATA_ARGUMENT_LIMIT);
-    strata_status status = STRATA_SUCCESS;
+    strata_status status = service_check_name(kernel->entry, SERVICE_ENTRY_LIMIT, "a kernel");
     for (size_t i = 0; i < kernel->argument_count && status == STRATA_SUCCESS; i++)
         status = check_argument(service, &kernel->arguments[i], i);
     return status;

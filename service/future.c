@@ -129,6 +129,16 @@ static strata_status check(const strata_future *future, const char *call)
     return service_check_fork(future->forks);
 }
 
+/* What this thread is to answer it would wait for in vain. */
+static strata_status check_wait(const strata_future *future, const char *call)
+{
+    const strata_status status = check(future, call);
+    if (status != STRATA_SUCCESS || strata_future_poll(future) || !service_is_own_thread(future->service))
+        return status;
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "%s: called on the service's own thread, which would wait for itself; set a callback", call);
+}
+
 static strata_status status_of(const strata_future *future)
 {
     const strata_answer *answer = &future->answer;
@@ -178,7 +188,7 @@ static bool wait_until(strata_future *future, uint64_t until)
 
 strata_status strata_future_wait(strata_future *future)
 {
-    const strata_status status = check(future, "strata_future_wait");
+    const strata_status status = check_wait(future, "strata_future_wait");
     if (status != STRATA_SUCCESS)
         return status;
     wait_until(future, 0);
@@ -187,7 +197,7 @@ strata_status strata_future_wait(strata_future *future)
 
 strata_status strata_future_wait_for(strata_future *future, uint64_t nanoseconds)
 {
-    const strata_status status = check(future, "strata_future_wait_for");
+    const strata_status status = check_wait(future, "strata_future_wait_for");
     if (status != STRATA_SUCCESS)
         return status;
     uint64_t until;

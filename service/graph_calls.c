@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-enum { NAME_LIMIT = 255 }; /* bytes of a tag */
-
 /* ---- life ---- */
 
 /* Errors: FORKED. */
@@ -26,10 +24,8 @@ strata_status strata_service_graph_begin(strata_service *service, const char *na
     strata_status status = service_check(service, "strata_service_graph_begin");
     if (status == STRATA_SUCCESS && !out)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_graph_begin: out is NULL");
-    if (status == STRATA_SUCCESS && strlen(own) > NAME_LIMIT)
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "strata_service_graph_begin: the name has %zu bytes; at most %d are possible", strlen(own),
-                             NAME_LIMIT);
+    if (status == STRATA_SUCCESS)
+        status = service_check_name(own, SERVICE_NAME_LIMIT, "a graph");
     if (status == STRATA_SUCCESS)
         status = service_check_open(service);
     if (status != STRATA_SUCCESS)

@@ -263,11 +263,11 @@ static strata_status submit_blas(replay *self, const strata_send_options *send, 
 static strata_status submit(replay *self, replay_slot *slot)
 {
     const recorded_request *request = &self->request;
-    const strata_send_options send = {.priority = request->priority,
-                                      .hint = request->hint,
-                                      .sender = request->sender,
-                                      .timeout = request->into ? 0 : request->timeout,
-                                      .graph = request->into ? graph_of(self)->handle : NULL};
+    const strata_send_options recorded = {.sender = request->sender,
+                                          .graph = request->into ? graph_of(self)->handle : NULL};
+    const strata_send_options sent = {
+        .priority = request->priority, .hint = request->hint, .sender = request->sender, .timeout = request->timeout};
+    const strata_send_options send = request->into ? recorded : sent;
     switch (slot->kind) {
     case SERVICE_ALLOCATE:
         return (request->raw ? strata_service_allocate_raw : strata_service_allocate)(
@@ -473,7 +473,7 @@ strata_status strata_service_replay(strata_service *service, const char *path,
     strata_status status = service_check(service, "strata_service_replay");
     if (status == STRATA_SUCCESS && !path)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_replay: path is NULL");
-    if (status == STRATA_SUCCESS && pthread_equal(pthread_self(), service->thread))
+    if (status == STRATA_SUCCESS && service_is_own_thread(service))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_replay: called on the service's own thread");
     if (status == STRATA_SUCCESS)
         status = read_options(given, &options);

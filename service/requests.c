@@ -53,9 +53,14 @@ static strata_status check_recording(const strata_service *service, service_requ
     if (!service_graph_takes(kind))
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "%s: such a request cannot be recorded; send it before or after the graph's launch", call);
-    return send->timeout || send->callback
+    if (send->timeout || send->callback)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "%s: a recorded request has neither a time limit nor a callback; set those of the launch",
+                           call);
+    return send->priority || send->hint
                ? strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "%s: a recorded request has neither a time limit nor a callback; set those of the launch",
+                             "%s: a recorded request has neither a priority nor a hint, since the launch's stream does "
+                             "its work; set those of the launch",
                              call)
                : STRATA_SUCCESS;
 }

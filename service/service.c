@@ -181,8 +181,9 @@ strata_status strata_service_destroy(strata_service *service)
     if (!service)
         return STRATA_SUCCESS;
     strata_status status = service_check_fork(service->forks);
-    if (status == STRATA_SUCCESS && pthread_equal(pthread_self(), service->thread))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_destroy: called on the service's own thread");
+    if (status == STRATA_SUCCESS && (service_is_own_thread(service) || service_timer_is_own_thread(&service->timer)))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_destroy: called on a thread of the service, "
+                                                         "which it would wait for; destroy it on another one");
     if (status == STRATA_SUCCESS)
         status = strata_service_shut_down(service, UINT64_MAX);
     if (status != STRATA_SUCCESS)
@@ -206,6 +207,9 @@ strata_status strata_service_destroy(strata_service *service)
 strata_status strata_service_wait_ready(strata_service *service, uint64_t nanoseconds)
 {
     strata_status status = service_check(service, "strata_service_wait_ready");
+    if (status == STRATA_SUCCESS && service_is_own_thread(service))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "strata_service_wait_ready: called on the service's own thread, which makes the context");
     if (status != STRATA_SUCCESS)
         return status;
     uint64_t until;

@@ -25,6 +25,8 @@ enum {
     SERVICE_PRIORITIES = 3,
     SERVICE_STREAMS_LIMIT = 64, /* of a priority */
     SERVICE_REBUILDS_LIMIT = 64,
+    SERVICE_NAME_LIMIT = 255,      /* bytes of the name of an operation or a graph: those of a tag */
+    SERVICE_ENTRY_LIMIT = 1 << 14, /* of a kernel's */
 };
 
 /* A list of requests, linked by `next`, oldest first. */
@@ -84,6 +86,7 @@ void service_timer_open(service_timer *timer, void (*expire)(strata_future *requ
 void service_timer_close(service_timer *timer);
 strata_status service_timer_add(service_timer *timer, strata_future *request);
 void service_timer_remove(service_timer *timer, strata_future *request);
+bool service_timer_is_own_thread(service_timer *timer); /* of the calling one */
 
 /* ---- the service ---- */
 
@@ -183,6 +186,10 @@ static inline service_phase service_phase_now(const strata_service *service)
 /* SUCCESS, or INVALID_VALUE, FORKED. */
 strata_status service_check(const strata_service *service, const char *call);
 
+/* Whether a name is UTF-8 without control characters, of at most so many bytes. Errors: INVALID_VALUE, which says of
+ * what it is. */
+strata_status service_check_name(const char *name, size_t most, const char *what);
+
 /* The operands of a call, and how many; releases them, and frees the call. */
 size_t service_blas_operands(strata_service_blas_call *call, strata_blas_operand *operands[3]);
 void service_blas_drop(strata_service_blas_call *call);
@@ -251,5 +258,8 @@ void service_stop(strata_service *service, const strata_error *why);
 /* ---- the thread ---- */
 
 void *service_thread_run(void *service);
+
+/* Whether the calling thread is that of the service, which may have been destroyed if it is not. */
+bool service_is_own_thread(const strata_service *service);
 
 #endif

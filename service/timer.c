@@ -152,6 +152,14 @@ strata_status service_timer_add(service_timer *timer, strata_future *request)
     return status;
 }
 
+bool service_timer_is_own_thread(service_timer *timer)
+{
+    strata_lock_take(&timer->lock);
+    const bool is = timer->started && pthread_equal(pthread_self(), timer->thread);
+    strata_lock_release(&timer->lock);
+    return is;
+}
+
 void service_timer_remove(service_timer *timer, strata_future *request)
 {
     strata_lock_take(&timer->lock);

@@ -43,8 +43,8 @@ typedef struct strata_answer {
     strata_status returned;     /* run: what the function returned */
 } strata_answer;
 
-/* Waits until the request is answered. Not on the service's own thread. Returns the answer's status; the thread's error
- * record is then the answer's. Errors besides: INVALID_VALUE, FORKED. */
+/* Waits until the request is answered. Returns the answer's status; the thread's error record is then the answer's.
+ * Errors besides: INVALID_VALUE (also on the service's own thread, if there is no answer yet), FORKED. */
 STRATA_API strata_status strata_future_wait(strata_future *future);
 
 /* As strata_future_wait, for at most `nanoseconds`: NOT_READY, without an error record, if there is no answer by then.
@@ -58,8 +58,8 @@ STRATA_API bool strata_future_poll(const strata_future *future);
  * was taken). What is not taken is released with the future. */
 STRATA_API strata_status strata_future_take(strata_future *future, strata_answer *out);
 
-/* Called once, on the thread that answers (the service's, or the caller's if there is an answer already). Must not
- * block, wait for futures, or destroy the service; may submit, take and release. */
+/* Called once, on the thread that answers: the service's, its timer's, the canceller's, or the caller's if there is an
+ * answer already. Must not block, wait for futures, or destroy the service; may submit, take and release. */
 typedef void (*strata_future_callback)(strata_future *future, void *data);
 
 /* Sets the callback. Errors: INVALID_VALUE (it has one). */

@@ -136,14 +136,15 @@ STRATA_API strata_status strata_services_create(const strata_service_options *op
 STRATA_API strata_status strata_service_shut_down(strata_service *service, uint64_t deadline);
 
 /* Shuts down without a deadline unless that was done, waits until every request is answered, and ends the service. Its
- * state is dropped: references are stale, and their memory goes with the last of each. Not on the service's thread.
- * NULL is ignored. Errors: FORKED, INVALID_VALUE (on the service's thread), without effect; BUSY (graphs of the service
- * exist, or blocks that its functions allocated; or work did not end by the deadline), DRIVER: destroy it again later.
+ * state is dropped: references are stale, and their memory goes with the last of each. NULL is ignored. Errors: FORKED,
+ * INVALID_VALUE (on a thread of the service, such as one that a callback runs on), without effect; BUSY (graphs of the
+ * service exist, or blocks that its functions allocated; or work did not end by the deadline), DRIVER: destroy it again
+ * later.
  */
 STRATA_API strata_status strata_service_destroy(strata_service *service);
 
-/* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT, STALE (shutting down), and why the
- * service stopped. */
+/* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT, STALE (shutting down), INVALID_VALUE (on
+ * the service's own thread), and why the service stopped. */
 STRATA_API strata_status strata_service_wait_ready(strata_service *service, uint64_t nanoseconds);
 
 /* ---- requests ---- */
@@ -198,7 +199,8 @@ STRATA_API strata_status strata_service_buffer_create(strata_service *service, s
 /* A function of the program, in process. */
 typedef struct strata_service_operation {
     uint32_t size;
-    const char *name;    /* of the operation, for ranges and messages; copied. NULL: "run" */
+    const char *name;    /* of the operation, for ranges and messages: at most 255 bytes of UTF-8 without control
+                            characters; copied. NULL: "run" */
     strata_element type; /* that it works on, for the hooks; NONE: none */
     /* Runs on the service's thread with the context current. It submits work to `stream` and does not wait; with the
      * launch recorder, if it uses blocks. Work on other streams is joined to `stream` before it returns. */
@@ -241,7 +243,7 @@ enum { STRATA_ARGUMENT_LIMIT = 64 };
 
 typedef struct strata_kernel {
     uint64_t module;
-    const char *entry;
+    const char *entry;          /* at most 16384 bytes, without control characters */
     unsigned grid[3], block[3]; /* 0 counts as 1 */
     unsigned shared_bytes;
     const strata_argument *arguments;

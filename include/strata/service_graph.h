@@ -13,7 +13,8 @@
  * What is recorded is checked as any request, and copied: strata_service_copy, _fill, _launch, _blas and _sgemm; other
  * requests answer UNSUPPORTED. A request that is refused is not recorded, and the graph lacks it: check each status.
  * Recorded requests are done in their order, each after the one before it. `out` is NULL: a recorded request has no
- * answer of its own. Of the options only `graph` counts; a time limit or a callback is refused.
+ * answer of its own. Its time limit, callback, priority and hint are those of the launch: a request that names its own
+ * is refused. Its sender orders nothing, and stands in a recording (strata_service_options.record).
  *
  * A graph keeps the memory of the references that it names. It belongs to the generation in which it was made: after
  * the context is lost it is stale, and is recorded again with new references and modules. Any thread may call. */
@@ -31,8 +32,9 @@ typedef struct strata_service_graph strata_service_graph;
 
 enum { STRATA_SERVICE_GRAPH_LIMIT = 65536 }; /* requests of a graph; isolated, they have at most 64 MiB as well */
 
-/* Begins a recording. `name` is the graph's in logs, and the tag of memory that cuBLAS works in; NULL: "graph". Asks
- * the device nothing. Errors: INVALID_VALUE, STALE (shutting down), OUT_OF_HOST_MEMORY, FORKED, why it stopped. */
+/* Begins a recording. `name` is the graph's in logs, and the tag of memory that cuBLAS works in: at most 255 bytes of
+ * UTF-8 without control characters; NULL: "graph". Asks the device nothing. Errors: INVALID_VALUE, STALE (shutting
+ * down), OUT_OF_HOST_MEMORY, FORKED, why it stopped. */
 STRATA_API strata_status strata_service_graph_begin(strata_service *service, const char *name,
                                                     strata_service_graph **out);
 

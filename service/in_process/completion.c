@@ -237,7 +237,8 @@ uint64_t service_lanes_patience(const strata_service *service)
         return 0;
     if (service->options.completion == STRATA_COMPLETION_SYNCHRONIZING) /* the waiting thread rings */
         return service->options.poll_limit < LOOK_FOR_LATE ? service->options.poll_limit : LOOK_FOR_LATE;
-    return uses_host_functions(service) ? LOOK_FOR_ERRORS : service->options.poll_interval;
+    const uint64_t interval = uses_host_functions(service) ? LOOK_FOR_ERRORS : service->options.poll_interval;
+    return service->options.poll_limit < interval ? service->options.poll_limit : interval;
 }
 
 /* ---- failing ---- */

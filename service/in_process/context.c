@@ -218,11 +218,9 @@ static strata_status end_retired(service_context *context)
     return STRATA_SUCCESS;
 }
 
-static strata_status close_in_process(strata_service *service)
+static strata_status close_context(strata_service *service)
 {
     service_context *context = service->context;
-    if (!context)
-        return STRATA_SUCCESS;
     if (context->waiter)
         service_waiter_close(context->waiter);
     context->waiter = NULL;
@@ -242,6 +240,23 @@ static strata_status close_in_process(strata_service *service)
     strata_host_free(context);
     service->context = NULL;
     return STRATA_SUCCESS;
+}
+
+/* The runtime does not know which of its graphs were made of requests. */
+static strata_status fail_busy(void)
+{
+    const strata_error why = *strata_error_in_force();
+    return strata_fail(STRATA_ERROR_BUSY,
+                       "the device service cannot end yet: %.200s. Release its graphs of requests by "
+                       "strata_service_graph_release, destroy those of functions by strata_graph_destroy, free the "
+                       "blocks of its functions, and destroy it again",
+                       why.message);
+}
+
+static strata_status close_in_process(strata_service *service)
+{
+    const strata_status status = service->context ? close_context(service) : STRATA_SUCCESS;
+    return status == STRATA_ERROR_BUSY ? fail_busy() : status;
 }
 
 static void give_up(strata_service *service, const strata_error *why)

@@ -26,7 +26,7 @@ enum {
     WIRE_FRAME_LIMIT = 1 << 16,
     WIRE_DESCRIPTORS = 16,       /* that may wait for their frames */
     WIRE_BUFFER_LIMIT = 1 << 16, /* shared buffers of a service; they have the numbers below it */
-    WIRE_TEXT_LIMIT = 1 << 14,   /* of a stack text, or a kernel's name */
+    WIRE_TEXT_LIMIT = 1 << 14,   /* of a stack text, or a kernel's name (SERVICE_ENTRY_LIMIT) */
     WIRE_RELEASE_LIMIT = 4096,   /* references of a frame */
     WIRE_GRAPH_LIMIT = 1 << 26,  /* bytes of a graph's requests */
 };

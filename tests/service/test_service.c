@@ -348,6 +348,7 @@ static void a_graph_that_lives_on_keeps_its_service(void **state)
     check_ok(strata_service_record_graph(ending, &operation, NULL, &future));
     const strata_answer answer = test_take(future);
     check_status(strata_service_destroy(ending), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "those of functions by strata_graph_destroy");
     check_ok(strata_graph_destroy(answer.graph));
     check_ok(strata_ref_release(seen.ref));
     check_ok(strata_service_destroy(ending));

@@ -15,6 +15,8 @@ static void a_graph_that_lives_on_keeps_its_service_in_process(void **state)
     assert_int_equal(test_take(future).status, STRATA_SUCCESS);
     check_ok(strata_ref_release(ref));
     check_status(strata_service_destroy(ending), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "still has 1 graph");
+    check_last_error(STRATA_ERROR_BUSY, "strata_service_graph_release");
     strata_service_graph_release(graph);
     check_ok(strata_service_destroy(ending));
 }

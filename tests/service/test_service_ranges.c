@@ -47,8 +47,10 @@ static void ranges_are_named_for_operations_if_they_are_asked_for(void **state)
     assert_int_equal(look()->popped, 2);
     assert_int_equal(look()->wrong, 0);
     assert_string_equal(look()->last_range, "attention of layer 3");
+    ask(true, "\"quoted\" \\ 100 %s");
+    assert_string_equal(look()->last_range, "\"quoted\" \\ 100 %s");
     ask(false, "silent");
-    assert_int_equal(look()->pushed, 2);
+    assert_int_equal(look()->pushed, 4);
 }
 
 int main(void)

@@ -342,6 +342,14 @@ static void what_cannot_be_recorded_is_refused(void **state)
     into.timeout = 1000;
     check_status(strata_service_fill(service, ref, 1, 1, &into, NULL), STRATA_ERROR_INVALID_VALUE);
     into.timeout = 0;
+    into.priority = STRATA_PRIORITY_HIGH;
+    check_status(strata_service_fill(service, ref, 1, 1, &into, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "neither a priority nor a hint");
+    into.priority = STRATA_PRIORITY_NORMAL;
+    into.hint = STRATA_HINT_SHORT;
+    check_status(strata_service_fill(service, ref, 1, 1, &into, NULL), STRATA_ERROR_INVALID_VALUE);
+    into.hint = STRATA_HINT_NONE;
+    into.sender = 77; /* orders nothing */
     check_status(strata_service_fill(service, ref, 1, 3, &into, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_service_graph_end(graph, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_service_graph_launch(graph, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
