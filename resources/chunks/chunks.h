@@ -20,7 +20,7 @@ typedef struct pool_chunk {
     };
     CUdeviceptr address;     /* 0: unmapped */
     uint32_t units;          /* 0: unused number */
-    uint32_t held : 26;      /* holds (hold.c) */
+    uint32_t held : 26;      /* holds (holds.h) */
     uint32_t side : 1;       /* fixed: pool_side of its extents */
     uint32_t leaving : 1;    /* a thread is returning it */
     uint32_t useless : 1;    /* fixed or contiguous, in no extent: can only be returned */
@@ -59,6 +59,8 @@ typedef struct pool_chunk_store {
     uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* in chunks */
     uint64_t requested;               /* in chunks being requested */
+    strata_pool_hold *holds;          /* all */
+    _Atomic uint64_t held_bytes;      /* in held chunks; any thread reads */
     CUstream stream;                  /* internal, for a layer below; constant */
     struct strata_timeline *timeline; /* constant */
     strata_tag tag;                   /* constant */

@@ -99,12 +99,10 @@ typedef struct pool {
     pool_chunk_store store;                 /* guarded by map_lock; parts are constant once started */
     _Atomic(struct strata_thread *) ticket; /* thread that requests fixed chunks: upstream.c */
     pool_decay decay;
-    _Atomic uint64_t threshold;     /* bytes kept at a reap; 0: all; any thread, relaxed */
-    struct strata_pool_hold *holds; /* guarded by map_lock */
-    _Atomic uint64_t held_bytes;    /* in held chunks; written under map_lock, read by any thread */
-    bool deterministic;             /* constant */
-    strata_pool_options given;      /* constant */
-    uint64_t peers;                 /* of them; see peers.h; constant */
+    _Atomic uint64_t threshold; /* bytes kept at a reap; 0: all; any thread, relaxed */
+    bool deterministic;         /* constant */
+    strata_pool_options given;  /* constant */
+    uint64_t peers;             /* of them; see peers.h; constant */
     pool_policy policy;
     uint64_t polls_in_need;         /* since last weighed; guarded by map_lock */
     uint64_t misses_weighed;        /* counts.misses then; guarded by map_lock */
@@ -384,9 +382,5 @@ static inline void pool_decay_record(pool *self, uint32_t slot)
 }
 
 void pool_decay_destroy(pool *self);
-
-/* ---- hold.c ---- */
-
-void pool_holds_destroy(pool *self);
 
 #endif

@@ -2,12 +2,13 @@
  *
  *     request  -> allocate.c  a thread's cache has an extent (thread_cache.h), or
  *                 find.c      searches the heap; grow.c makes or remaps memory
- *     free     -> free.c      into the thread's cache, or into the heap with its points (pending.h)
+ *     free     -> free.c      into the thread's cache, or into the heap with its points (resources/extents/pending.h)
  *
  * Layers above count a freed block's bytes as free at once. */
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/chunks/holds.h"
 #include "resources/owners/pending_points.h"
 #include "resources/pool/thread_cache.h"
 
@@ -174,7 +175,7 @@ static void pool_destroy(strata_resource *resource)
         wait_for_all(self);
         strata_error_suppress_end(false);
     }
-    pool_holds_destroy(self);
+    pool_holds_drop(&self->store);
     pool_chunk_store_close(&self->store);
     pool_decay_destroy(self);
     pool_thread_caches_destroy(self);
