@@ -120,14 +120,16 @@ static bool has_layer(const exec_device *device, const char *name)
     return strata_stack_layer(strata_runtime_stack(device->runtime), name, 0) != NULL;
 }
 
-/* A guard checks a block when it is freed, and a log tells frees in their order. */
+/* A guard checks a block when it is freed, and a log tells frees in their order. A guard fills a new block on the
+ * request's stream, in whatever memory. */
 static void learn_stack(exec_device *device)
 {
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
+    const bool guarded = has_layer(device, "guard");
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
-        has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
-    device->frees_at_once = has_layer(device, "guard") || has_layer(device, "logging");
+        guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
+    device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
 static bool build(exec_device *device)

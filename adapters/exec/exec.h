@@ -83,7 +83,7 @@ typedef struct exec_device {
     _Atomic uint64_t published; /* of these, before the latest barrier; under `publishing` */
     CUevent event;              /* the latest barrier's, or NULL; under `publishing` */
     CUevent last_work;          /* recorded on one stream after another, or NULL; under `publishing` */
-    bool memory_is_ordered;     /* an allocation of the stack is itself ordered by its stream */
+    bool memory_is_ordered;     /* a new block waits for work of its stream: of the stack, or a guard's fill */
 
     /* frees.c */
     bool frees_at_once;               /* the stack's layers are to see each free as it is made */
