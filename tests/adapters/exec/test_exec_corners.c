@@ -13,10 +13,29 @@ static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* ---- processes and libraries ---- */
+
+/* With what the loader holds while a library is loaded. */
+static void a_report_is_written_while_a_library_is_loaded(void **state)
+{
+    (void)state;
+    check(run_under("--report", text_of("corners report-loading %s/libat_load.so", folder)), 0, "loaded\n",
+          "live_blocks: 1");
+}
+
+static void a_graph_is_launched_while_a_library_is_loaded(void **state)
+{
+    (void)state;
+    check(run_under("--budget 32MiB --report", text_of("corners launch-loading %s/libat_load.so", folder)), 0,
+          "launched\n", "graphs:");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
+        cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
+        cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

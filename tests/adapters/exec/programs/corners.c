@@ -1,11 +1,17 @@
 /* What few programs do, by name: `corners NAME`. Each was answered wrongly by a library in front of a driver. */
+#define _GNU_SOURCE
 #include "driver_calls.h"
 
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
+
+static const char *argument = ""; /* behind the name */
 
 static void CUDA_CB pause_long(void *data)
 {
@@ -49,15 +55,107 @@ static void write_beside_the_legacy_stream(void)
     }
 }
 
+/* ---- loading ---- */
+
+int cuSomething(void); /* of a library that is no driver */
+
+/* Calls the function while the loader loads a library; what gets stuck ends by a signal. */
+static void call_while_loading(void (*call)(void))
+{
+    char text[32];
+    void *address;
+    memcpy(&address, &call, sizeof address);
+    snprintf(text, sizeof text, "%p", address);
+    setenv("AT_LOAD", text, 1);
+    alarm(20);
+    if (!dlopen(argument, RTLD_NOW | RTLD_LOCAL))
+        printf("%s\n", dlerror());
+}
+
+static int look(struct dl_phdr_info *object, size_t size, void *data)
+{
+    (void)object;
+    (void)size;
+    (void)data;
+    return 0;
+}
+
+/* The loader waits for a lock that a report may hold, and holds one that it may wait for. */
+static void ask_for_a_report(void)
+{
+    raise(SIGUSR1);
+    nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    dl_iterate_phdr(look, NULL);
+}
+
+static void report_while_loading(void)
+{
+    CUdeviceptr block;
+    CHECK(cuSomething() - 1);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    call_while_loading(ask_for_a_report);
+    printf("loaded\n");
+}
+
+static CUgraphExec graph;
+static CUcontext primary;
+
+static void make_graph(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                         .bytesize = 64 * MIB};
+    CUgraph made;
+    CUgraphNode taken, freed;
+    CHECK(DRIVER(cuGraphCreate)(&made, 0));
+    CHECK(DRIVER(cuGraphAddMemAllocNode)(&taken, made, NULL, 0, &params));
+    CHECK(DRIVER(cuGraphAddMemFreeNode)(&freed, made, &taken, 1, params.dptr));
+    CHECK(DRIVER(cuGraphInstantiate)(&graph, made, 0));
+}
+
+static void *launch_and_trim(void *data)
+{
+    (void)data;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    CHECK(DRIVER(cuGraphLaunch)(graph, NULL));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDeviceGraphMemTrim)(0));
+    return NULL;
+}
+
+static pthread_t launcher;
+
+static void launch_beside_another_thread(void)
+{
+    CHECK(pthread_create(&launcher, NULL, launch_and_trim, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* now it waits for the loader */
+    launch_and_trim(NULL);
+}
+
+/* Above the budget: which library asked is looked up. */
+static void launch_while_loading(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+    make_graph();
+    call_while_loading(launch_beside_another_thread);
+    CHECK(pthread_join(launcher, NULL));
+    printf("launched\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } corners[] = {
     {"fresh", write_beside_the_legacy_stream},
+    {"report-loading", report_while_loading},
+    {"launch-loading", launch_while_loading},
 };
 
 int main(int count, char **arguments)
 {
+    argument = count > 2 ? arguments[2] : "";
     begin();
     for (size_t i = 0; count > 1 && i < sizeof corners / sizeof corners[0]; i++)
         if (strcmp(corners[i].name, arguments[1]) == 0) {
