@@ -242,7 +242,7 @@ exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
     if (!exec_open_driver())
-        return (exec_here){.refused = exec_is_wanted() && exec_settings_now.fail_closed};
+        return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed};
     if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
@@ -270,7 +270,7 @@ size_t exec_device_bound(void)
 exec_device *exec_device_at(size_t i)
 {
     const int state = atomic_load_explicit(&devices[i].state, memory_order_acquire);
-    return state == EXEC_DEVICE_READY ? &devices[i] : NULL;
+    return state == EXEC_DEVICE_READY && !exec_is_forked() ? &devices[i] : NULL;
 }
 
 void exec_device_has_block(exec_device *device, const strata_block *block)

@@ -43,6 +43,7 @@
 #include "adapters/exec/hooks.h"
 #include "adapters/exec/loader.h"
 #include "adapters/exec/settings.h"
+#include "driver/driver.h"
 
 #include <strata/budget.h>
 #include <strata/emitter.h>
@@ -53,6 +54,13 @@
 #include <stdint.h>
 
 #define EXEC_EXPORT __attribute__((visibility("default")))
+
+/* Whether this is a forked child of a process with an open driver: its calls are the driver's to answer. Another thread
+ * may have held any lock of this library, so that the child takes none. */
+static inline bool exec_is_forked(void)
+{
+    return strata_driver_state_now() == STRATA_DRIVER_FORKED;
+}
 
 /* ---- devices (device.c) ---- */
 
@@ -118,7 +126,7 @@ exec_device *exec_device_start(int ordinal);
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
 
-/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. */
 size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
 

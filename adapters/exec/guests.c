@@ -214,6 +214,8 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
 
 bool exec_ipc_close(CUdeviceptr address, CUresult *result)
 {
+    if (exec_is_forked())
+        return false;
     pthread_mutex_lock(&lock);
     guest **at = &guests;
     while (*at && (*at)->address != address)

@@ -159,7 +159,7 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
 {
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && !exec_is_forked())
         keep(charge, kind, key);
     else
         close_account(charge->account);
@@ -170,6 +170,8 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, u
 
 bool exec_passed_has(exec_kind kind, uint64_t key)
 {
+    if (exec_is_forked())
+        return false;
     strata_spin_take(&lock);
     const bool has = passed_find(key_of(kind, key)) != NULL;
     strata_spin_release(&lock);
@@ -178,6 +180,8 @@ bool exec_passed_has(exec_kind kind, uint64_t key)
 
 void exec_passed_hold(uint64_t key)
 {
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed *entry = passed_find(key_of(EXEC_PHYSICAL, key));
     if (entry)
@@ -216,6 +220,8 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
 
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 {
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed *entry = passed_find(key_of(kind, key));
     if (entry && entry->facts.kind == kind && bytes > entry->facts.bytes) {
@@ -227,6 +233,8 @@ void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 
 void exec_passed_called(exec_kind kind, const void *caller)
 {
+    if (exec_is_forked())
+        return;
     const strata_tag library = library_of(caller);
     strata_spin_take(&lock);
     count_call(kind, library);
@@ -246,6 +254,8 @@ exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
 void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 {
     release->facts.holders = 0;
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed **link = passed_link(key_of(kind, key));
     if (*link) {
@@ -333,6 +343,8 @@ static void drop_if_gone(exec_passed_key key, CUcontext context)
 void exec_passed_forget(CUcontext context)
 {
     ended_search search = {.context = context};
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed_visit(add_if_ended, &search);
     strata_spin_release(&lock);

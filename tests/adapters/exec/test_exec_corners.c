@@ -1,5 +1,6 @@
 /* What few programs do, under `strata exec`: each was once answered or ordered wrongly. */
 #include "support/driver.h"
+#include "support/effort.h"
 #include "support/exec.h"
 
 /* ---- order ---- */
@@ -30,12 +31,20 @@ static void a_graph_is_launched_while_a_library_is_loaded(void **state)
           "launched\n", "graphs:");
 }
 
+static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
+{
+    (void)state;
+    const char *words = text_of("corners fork %zu", (size_t)test_effort(200, 30));
+    check_same("", words, words);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
+        cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

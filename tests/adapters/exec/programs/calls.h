@@ -27,6 +27,7 @@
     X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040)                   \
     X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)                \
     X(cuGraphLaunch, cuGraphLaunch, 10000)                                   \
+    X(cuGraphDestroy, cuGraphDestroy, 10000)                                 \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                         \
     X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000)                              \
@@ -60,6 +61,7 @@
     X(cuMemAddressFree, cuMemAddressFree, 10020)                             \
     X(cuMemCreate, cuMemCreate, 10020)                                       \
     X(cuMemRelease, cuMemRelease, 10020)                                     \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)       \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)     \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020) \
     X(cuMemMap, cuMemMap, 10020)                                             \

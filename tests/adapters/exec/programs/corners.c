@@ -5,7 +5,9 @@
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -144,6 +146,96 @@ static void launch_while_loading(void)
     printf("launched\n");
 }
 
+/* ---- forks ---- */
+
+static _Atomic bool enough;
+
+static void *use_host_memory(void *data)
+{
+    void *memory;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    while (!enough) {
+        CHECK(DRIVER(cuMemHostAlloc)(&memory, 4096, 0));
+        CHECK(DRIVER(cuMemFreeHost)(memory));
+    }
+    return data;
+}
+
+static void *use_streams(void *data)
+{
+    CUgraph made;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    while (!enough) {
+        const CUstream stream = new_stream();
+        CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CHECK(DRIVER(cuStreamEndCapture)(stream, &made));
+        CHECK(DRIVER(cuGraphDestroy)(made));
+        CHECK(DRIVER(cuStreamDestroy)(stream));
+    }
+    return data;
+}
+
+/* As destructors of a forked worker do. */
+static void call_as_child(CUdeviceptr block, CUstream stream, bool says)
+{
+    CUgraph made;
+    CUmemGenericAllocationHandle handle = 1;
+    const CUresult results[] = {
+        DRIVER(cuMemFree)(block),
+        DRIVER(cuMemFreeAsync)(block, stream),
+        DRIVER(cuMemFreeHost)(seen),
+        DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+        DRIVER(cuStreamEndCapture)(stream, &made),
+        DRIVER(cuStreamDestroy)(stream),
+        DRIVER(cuMemRetainAllocationHandle)(&handle, seen),
+        DRIVER(cuMemRelease)(handle),
+        DRIVER(cuMemUnmap)(block, 4096),
+        DRIVER(cuCtxDestroy)(primary),
+        DRIVER(cuDevicePrimaryCtxRelease)(0),
+        DRIVER(cuDevicePrimaryCtxReset)(0),
+    };
+    for (size_t i = 0; says && i < sizeof results / sizeof results[0]; i++)
+        printf(" %d", results[i]);
+    fflush(stdout);
+}
+
+static bool child_ends(CUdeviceptr block, CUstream stream, bool says)
+{
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(5);
+        call_as_child(block, stream, says);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) - child);
+    return status == 0;
+}
+
+static void fork_beside_threads(void)
+{
+    pthread_t threads[2];
+    CUdeviceptr block;
+    const int forks = (int)strtol(argument, NULL, 10);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+    const CUstream stream = new_stream();
+    CHECK(pthread_create(&threads[0], NULL, use_host_memory, NULL));
+    CHECK(pthread_create(&threads[1], NULL, use_streams, NULL));
+    for (int i = 0; i < forks; i++)
+        if (!child_ends(block, stream, i == 0)) {
+            printf("\nchild %d is stuck\n", i);
+            exit(1);
+        }
+    enough = true;
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("\nall children ended\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -151,6 +243,7 @@ static const struct {
     {"fresh", write_beside_the_legacy_stream},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
+    {"fork", fork_beside_threads},
 };
 
 int main(int count, char **arguments)
