@@ -203,7 +203,6 @@ static const char covered[][LONGEST] = {
     "cuGraphicsVDPAURegisterOutputSurface",
     "cuGraphicsVDPAURegisterVideoSurface",
     "cuGreenCtxCreate",
-    "cuGreenCtxDestroy",
     "cuGreenCtxGetDevResource",
     "cuGreenCtxGetId",
     "cuGreenCtxRecordEvent",

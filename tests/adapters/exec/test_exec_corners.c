@@ -14,6 +14,21 @@ static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* ---- contexts ---- */
+
+static void releases_are_answered_as_without(void **state)
+{
+    (void)state;
+    check_same("", "corners releases", "corners releases");
+    check_same("--budget 100MiB", "corners releases", "corners releases");
+}
+
+static void a_green_context_holds_the_primary_one(void **state)
+{
+    (void)state;
+    check(run_wider("", "green release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -42,6 +57,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
+        cmocka_unit_test(releases_are_answered_as_without),
+        cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

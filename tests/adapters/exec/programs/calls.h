@@ -11,6 +11,7 @@
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)              \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000)        \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000)            \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000)          \
     X(cuCtxCreate, cuCtxCreate_v2, 3020)                                     \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000)                                   \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                    \

@@ -57,6 +57,28 @@ static void write_beside_the_legacy_stream(void)
     }
 }
 
+/* ---- contexts ---- */
+
+/* Each release gives what the driver does, also one too many. */
+static void release_too_often(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        printf("releases: %d", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        printf(" %d\n", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(context));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        printf("after a reset: %d", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        printf(" %d\n", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(context));
+    }
+}
+
 /* ---- loading ---- */
 
 int cuSomething(void); /* of a library that is no driver */
@@ -241,6 +263,7 @@ static const struct {
     void (*run)(void);
 } corners[] = {
     {"fresh", write_beside_the_legacy_stream},
+    {"releases", release_too_often},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"fork", fork_beside_threads},
