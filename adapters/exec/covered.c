@@ -261,8 +261,6 @@ static const char covered[][LONGEST] = {
     "cuMemGetMemPool",
     "cuMemHostGetDevicePointer",
     "cuMemHostGetFlags",
-    "cuMemPoolCreate",
-    "cuMemPoolDestroy",
     "cuMemPoolExportPointer",
     "cuMemPoolExportToShareableHandle",
     "cuMemPoolGetAccess",

@@ -257,6 +257,40 @@ exec_here exec_device_here(void)
     return here;
 }
 
+static bool has_several_devices(void)
+{
+    static _Atomic int count; /* 0: not asked for yet */
+    int known = atomic_load_explicit(&count, memory_order_relaxed);
+    if (!known && strata_cu.DeviceGetCount(&known) == CUDA_SUCCESS)
+        atomic_store_explicit(&count, known, memory_order_relaxed);
+    return known > 1;
+}
+
+/* Streams without an owner of their own are the current context's. */
+static bool is_of_current_context(CUstream stream)
+{
+    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+exec_here exec_device_of_stream(CUstream stream)
+{
+    exec_here here = exec_device_here();
+    CUcontext context, before = NULL;
+    CUdevice current = -1, own = -1;
+    if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
+        !strata_cu.StreamGetCtx || strata_cu.StreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
+        return here;
+    if (before)
+        strata_cu.CtxGetDevice(&current);
+    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return here;
+    if (strata_cu.CtxGetDevice(&own) == CUDA_SUCCESS && own != current)
+        here = exec_device_here();
+    strata_cu.CtxSetCurrent(before);
+    return here;
+}
+
 void exec_device_context_ended(void)
 {
     atomic_fetch_add(&changes, 1);

@@ -34,9 +34,9 @@
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
- * them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
- * python_frames.c's around look-ups of the loader. */
+ * callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside
+ * all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around
+ * Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -116,6 +116,10 @@ bool exec_open_driver(void);
 
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
+
+/* The same for memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
+ * current. */
+exec_here exec_device_of_stream(CUstream stream);
 
 /* The device of the current context, if it has a stack. */
 exec_device *exec_device_if_ready(void);

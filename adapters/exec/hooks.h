@@ -80,6 +80,8 @@
     X(cuMemHostUnregister, "cuMemHostUnregister", 4000, false)                                     \
     X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, false)              \
     X(cuMemMap, "cuMemMap", 10020, false)                                                          \
+    X(cuMemPoolCreate, "cuMemPoolCreate", 11020, false)                                            \
+    X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, false)                                          \
     X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, false)                                \
     X(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, false)                              \
     X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, false)                                            \

@@ -29,6 +29,25 @@ static void a_green_context_holds_the_primary_one(void **state)
     check(run_wider("", "green release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
 }
 
+/* ---- whose memory it is ---- */
+
+static void memory_is_of_the_streams_device_or_the_pools(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check_same("--budget 16GiB", "corners devices", "corners devices");
+    check(run_under("--budget 100MiB", "corners devices"), 0,
+          "of a stream: device 1\nof a pool: device 1\nless free here: 0, there: 64\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
+{
+    (void)state;
+    check_same("", "corners pool-destroyed", "corners pool-destroyed");
+    check(run_under("--report", "corners pool-destroyed"), 0, "", "served_stream_ordered: 1");
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -59,6 +78,8 @@ int main(void)
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
+        cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

@@ -18,6 +18,8 @@
     X(cuDeviceGetCount, cuDeviceGetCount, 2000)                              \
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                         \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020)                               \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                             \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)               \
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                   \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                               \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)           \
@@ -30,6 +32,7 @@
     X(cuGraphLaunch, cuGraphLaunch, 10000)                                   \
     X(cuGraphDestroy, cuGraphDestroy, 10000)                                 \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                         \
+    X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                                \
     X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000)                              \
     X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                           \

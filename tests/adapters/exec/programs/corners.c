@@ -79,6 +79,71 @@ static void release_too_often(void)
     }
 }
 
+/* ---- whose memory it is ---- */
+
+static size_t free_mebibytes(CUcontext context)
+{
+    size_t free_bytes, total;
+    CUcontext before;
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    return free_bytes / MIB;
+}
+
+static void say_device(const char *what, CUdeviceptr block)
+{
+    int device = -1;
+    CHECK(DRIVER(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, block));
+    printf("%s: device %d\n", what, device);
+}
+
+/* A device's stream is named while another one's context is current. */
+static void ask_on_another_device(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUcontext here, there;
+    CUmemoryPool pool;
+    CUdeviceptr block, other;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&here, 0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&there, 1));
+    const CUstream own = new_stream();
+    CHECK(DRIVER(cuCtxSetCurrent)(there));
+    const CUstream stream = new_stream();
+    CHECK(DRIVER(cuMemPoolCreate)(&pool, &properties));
+    CHECK(DRIVER(cuCtxSetCurrent)(here));
+    const size_t free_here = free_mebibytes(here), free_there = free_mebibytes(there);
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 32 * MIB, stream));
+    say_device("of a stream", block);
+    CHECK(DRIVER(cuMemAllocFromPoolAsync)(&other, 32 * MIB, pool, own));
+    say_device("of a pool", other);
+    printf("less free here: %zu, there: %zu\n", free_here - free_mebibytes(here), free_there - free_mebibytes(there));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(other, own));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    CHECK(DRIVER(cuStreamSynchronize)(own));
+}
+
+/* The device's own pool is the default one again. */
+static void destroy_the_current_pool(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemoryPool pool, standard;
+    CUdeviceptr block;
+    cuuint64_t used = 0;
+    CHECK(DRIVER(cuMemPoolCreate)(&pool, &properties));
+    CHECK(DRIVER(cuDeviceSetMemPool)(0, pool));
+    CHECK(DRIVER(cuMemPoolDestroy)(pool));
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&standard, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 4 * MIB, NULL));
+    CHECK(DRIVER(cuMemPoolGetAttribute)(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    printf("%llu MiB of the default pool\n", (unsigned long long)used / MIB);
+    CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+}
+
 /* ---- loading ---- */
 
 int cuSomething(void); /* of a library that is no driver */
@@ -264,6 +329,8 @@ static const struct {
 } corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"releases", release_too_often},
+    {"devices", ask_on_another_device},
+    {"pool-destroyed", destroy_the_current_pool},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"fork", fork_beside_threads},
