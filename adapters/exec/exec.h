@@ -117,7 +117,7 @@ bool exec_open_driver(void);
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
 
-/* The same for memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
+/* For memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
  * current. */
 exec_here exec_device_of_stream(CUstream stream);
 
