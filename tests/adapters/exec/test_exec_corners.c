@@ -72,6 +72,13 @@ static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
     check_same("", words, words);
 }
 
+static void threads_of_a_process_without_descriptors_are_idle(void **state)
+{
+    (void)state;
+    check(run_under("--report", "corners descriptors"), 0, "idle\n", "");
+    check(run_wider("--ipc", "ipc descriptors"), 0, "idle\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -83,6 +90,7 @@ int main(void)
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
+        cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

@@ -1,6 +1,7 @@
 /* What few programs do, by name: `corners NAME`. Each was answered wrongly by a library in front of a driver. */
 #define _GNU_SOURCE
 #include "driver_calls.h"
+#include "no_descriptors.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -233,6 +234,19 @@ static void launch_while_loading(void)
     printf("launched\n");
 }
 
+/* ---- descriptors ---- */
+
+/* The thread that answers strata top. */
+static void wait_without_descriptors(void)
+{
+    char name[32];
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    snprintf(name, sizeof name, "strata-exec-%d", (int)getpid());
+    const int spent = spent_without_descriptors(name, SOCK_STREAM);
+    printf("%s\n", spent >= 0 && spent < 200 ? "idle" : "busy");
+}
+
 /* ---- forks ---- */
 
 static _Atomic bool enough;
@@ -327,13 +341,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } corners[] = {
-    {"fresh", write_beside_the_legacy_stream},
-    {"releases", release_too_often},
-    {"devices", ask_on_another_device},
-    {"pool-destroyed", destroy_the_current_pool},
-    {"report-loading", report_while_loading},
-    {"launch-loading", launch_while_loading},
-    {"fork", fork_beside_threads},
+    {"fresh", write_beside_the_legacy_stream}, {"releases", release_too_often},
+    {"devices", ask_on_another_device},        {"pool-destroyed", destroy_the_current_pool},
+    {"report-loading", report_while_loading},  {"launch-loading", launch_while_loading},
+    {"descriptors", wait_without_descriptors}, {"fork", fork_beside_threads},
 };
 
 int main(int count, char **arguments)

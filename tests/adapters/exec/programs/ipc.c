@@ -1,5 +1,6 @@
 /* Memory that goes to another process by cuIpcGetMemHandle: this program runs itself with the handle's bytes. Two
  * blocks, of one and of many pieces of physical memory. */
+#include "no_descriptors.h"
 #include "wider_calls.h"
 
 #include <errno.h>
@@ -100,8 +101,24 @@ static void give(const char *self, size_t bytes)
     run_taker(self, bytes, &handle);
 }
 
+/* The thread that answers on the handle's socket. */
+static int wait_without_descriptors(void)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    const int spent = spent_without_descriptors(handle.reserved + 16, SOCK_SEQPACKET);
+    printf("%s\n", spent >= 0 && spent < 200 ? "idle" : "busy");
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
+    if (count > 1 && strcmp(arguments[1], "descriptors") == 0)
+        return wait_without_descriptors();
     if (count > 1)
         return take(arguments[1]);
     begin();
