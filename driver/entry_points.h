@@ -49,6 +49,7 @@
     X(REQUIRED, StreamDestroy, 4000, (CUstream stream), (stream))                                                                  \
     X(OPTIONAL, StreamCreateWithPriority, 5050, (CUstream *stream, unsigned flags, int priority), (stream, flags, priority)) \
     X(REQUIRED, StreamQuery, 2000, (CUstream stream), (stream))                                                                    \
+    X(OPTIONAL, StreamGetCtx, 9020, (CUstream stream, CUcontext *context), (stream, context))                                      \
     X(REQUIRED, StreamSynchronize, 2000, (CUstream stream), (stream))                                                              \
     X(REQUIRED, StreamWaitEvent, 3020, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))                   \
     X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \

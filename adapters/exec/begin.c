@@ -20,11 +20,11 @@ static void arrange_report(void)
 
 static __attribute__((constructor)) void begin(void)
 {
-    exec_read_settings();
-    if (!exec_is_wanted()) {
+    if (!exec_is_wanted()) { /* its settings stay empty, also where it is linked to the driver, and so to the hooks */
         exec_clean_environment();
         return;
     }
+    exec_read_settings();
 #if !defined __SANITIZE_ADDRESS__ /* else it must be before this library in children, too */
     exec_leave_sanitizer();
 #endif

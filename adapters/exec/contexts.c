@@ -1,7 +1,10 @@
-/* The ends of contexts: what belonged to one ends with it. */
+/* The ends of contexts: what belonged to one ends with it.
+ *
+ * Strata retains the primary context, too. When the program has no reference of its own left, Strata's is given back:
+ * the context ends then, as it would without Strata, unless others hold it, such as green contexts. */
 #include "adapters/exec/exec.h"
 
-#include "driver/driver.h"
+#include "core/streams/device.h"
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
@@ -42,10 +45,16 @@ AFTER_CALL(cuCtxDestroy_v2, CUcontext, destroyed)
 
 /* ---- primary contexts ---- */
 
+/* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
 static CUresult was_reset(CUresult result, CUdevice device)
 {
-    if (result == CUDA_SUCCESS)
-        exec_device_was_reset(device);
+    if (result != CUDA_SUCCESS || exec_is_forked())
+        return result;
+    exec_device_was_reset(device);
+    if (device >= 0 && device < EXEC_DEVICES && strata_driver_is_open()) {
+        strata_devices_look();
+        strata_device_give_back(device);
+    }
     return result;
 }
 
@@ -65,16 +74,32 @@ EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevi
     return result;
 }
 
-/* The last release of the program ends the context, which Strata retains, too: it is reset instead. */
+static void end_if_unused(int ordinal)
+{
+    if (atomic_load(&retained[ordinal]) == 0 && strata_device_give_back(ordinal))
+        exec_device_was_reset(ordinal);
+}
+
+/* A release may be one more than this library has seen: of a reference that the CUDA runtime took in its own way. */
 static CUresult released(CUresult result, CUdevice device)
 {
-    if (result != CUDA_SUCCESS || !is_device(device) || atomic_fetch_sub(&retained[device], 1) != 1 ||
-        !exec_device_at((size_t)device))
+    if (result != CUDA_SUCCESS || !is_device(device))
         return result;
-    if (strata_cu.DevicePrimaryCtxReset && strata_cu.DevicePrimaryCtxReset(device) == CUDA_SUCCESS)
-        exec_device_was_reset(device);
+    int count = atomic_load(&retained[device]);
+    while (count > 0 && !atomic_compare_exchange_weak(&retained[device], &count, count - 1)) {
+    }
+    end_if_unused(device);
     return result;
 }
 
 AFTER_CALL(cuDevicePrimaryCtxRelease, CUdevice, released)
 AFTER_CALL(cuDevicePrimaryCtxRelease_v2, CUdevice, released)
+
+/* A green context holds the primary one of its device. */
+EXEC_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
+{
+    const CUresult result = EXEC_CALL(cuGreenCtxDestroy, green);
+    for (int i = 0; result == CUDA_SUCCESS && i < EXEC_DEVICES; i++)
+        end_if_unused(i);
+    return result;
+}

@@ -120,14 +120,16 @@ static bool has_layer(const exec_device *device, const char *name)
     return strata_stack_layer(strata_runtime_stack(device->runtime), name, 0) != NULL;
 }
 
-/* A guard checks a block when it is freed, and a log tells frees in their order. */
+/* A guard checks a block when it is freed, and a log tells frees in their order. A guard fills a new block on the
+ * request's stream, in whatever memory. */
 static void learn_stack(exec_device *device)
 {
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
+    const bool guarded = has_layer(device, "guard");
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
-        has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
-    device->frees_at_once = has_layer(device, "guard") || has_layer(device, "logging");
+        guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
+    device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
 static bool build(exec_device *device)
@@ -240,7 +242,7 @@ exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
     if (!exec_open_driver())
-        return (exec_here){.refused = exec_is_wanted() && exec_settings_now.fail_closed};
+        return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed};
     if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
@@ -252,6 +254,40 @@ exec_here exec_device_here(void)
     last.context = context;
     last.changes = now; /* read before: what has changed since is seen by the next call */
     last.here = here;
+    return here;
+}
+
+static bool has_several_devices(void)
+{
+    static _Atomic int count; /* 0: not asked for yet */
+    int known = atomic_load_explicit(&count, memory_order_relaxed);
+    if (!known && strata_cu.DeviceGetCount(&known) == CUDA_SUCCESS)
+        atomic_store_explicit(&count, known, memory_order_relaxed);
+    return known > 1;
+}
+
+/* Streams without an owner of their own are the current context's. */
+static bool is_of_current_context(CUstream stream)
+{
+    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+exec_here exec_device_of_stream(CUstream stream)
+{
+    exec_here here = exec_device_here();
+    CUcontext context, before = NULL;
+    CUdevice current = -1, own = -1;
+    if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
+        !strata_cu.StreamGetCtx || strata_cu.StreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
+        return here;
+    if (before)
+        strata_cu.CtxGetDevice(&current);
+    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return here;
+    if (strata_cu.CtxGetDevice(&own) == CUDA_SUCCESS && own != current)
+        here = exec_device_here();
+    strata_cu.CtxSetCurrent(before);
     return here;
 }
 
@@ -268,7 +304,7 @@ size_t exec_device_bound(void)
 exec_device *exec_device_at(size_t i)
 {
     const int state = atomic_load_explicit(&devices[i].state, memory_order_acquire);
-    return state == EXEC_DEVICE_READY ? &devices[i] : NULL;
+    return state == EXEC_DEVICE_READY && !exec_is_forked() ? &devices[i] : NULL;
 }
 
 void exec_device_has_block(exec_device *device, const strata_block *block)

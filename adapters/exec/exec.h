@@ -34,15 +34,16 @@
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
- * them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
- * python_frames.c's around look-ups of the loader. */
+ * callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside
+ * all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around
+ * Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
 #include "adapters/exec/hooks.h"
 #include "adapters/exec/loader.h"
 #include "adapters/exec/settings.h"
+#include "driver/driver.h"
 
 #include <strata/budget.h>
 #include <strata/emitter.h>
@@ -53,6 +54,13 @@
 #include <stdint.h>
 
 #define EXEC_EXPORT __attribute__((visibility("default")))
+
+/* Whether this is a forked child of a process with an open driver: its calls are the driver's to answer. Another thread
+ * may have held any lock of this library, so that the child takes none. */
+static inline bool exec_is_forked(void)
+{
+    return strata_driver_state_now() == STRATA_DRIVER_FORKED;
+}
 
 /* ---- devices (device.c) ---- */
 
@@ -83,7 +91,7 @@ typedef struct exec_device {
     _Atomic uint64_t published; /* of these, before the latest barrier; under `publishing` */
     CUevent event;              /* the latest barrier's, or NULL; under `publishing` */
     CUevent last_work;          /* recorded on one stream after another, or NULL; under `publishing` */
-    bool memory_is_ordered;     /* an allocation of the stack is itself ordered by its stream */
+    bool memory_is_ordered;     /* a new block waits for work of its stream: of the stack, or a guard's fill */
 
     /* frees.c */
     bool frees_at_once;               /* the stack's layers are to see each free as it is made */
@@ -109,6 +117,10 @@ bool exec_open_driver(void);
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
 
+/* For memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
+ * current. */
+exec_here exec_device_of_stream(CUstream stream);
+
 /* The device of the current context, if it has a stack. */
 exec_device *exec_device_if_ready(void);
 
@@ -118,7 +130,7 @@ exec_device *exec_device_start(int ordinal);
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
 
-/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. */
 size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
 

@@ -212,18 +212,81 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
     return result;
 }
 
-bool exec_ipc_close(CUdeviceptr address, CUresult *result)
+/* ---- closing ---- */
+
+/* Waits for the device's primary context, unless it is the one that was waited for. */
+static CUresult wait_for_primary(int device, CUcontext waited_for)
+{
+    unsigned flags;
+    int active = 0;
+    CUcontext primary = NULL;
+    if (!strata_cu.DevicePrimaryCtxGetState ||
+        strata_cu.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        strata_cu.DevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    if (primary != waited_for) {
+        result = strata_cu.CtxSetCurrent(primary);
+        result = result == CUDA_SUCCESS ? strata_cu.CtxSynchronize() : result;
+        strata_cu.CtxSetCurrent(waited_for);
+    }
+    strata_cu.DevicePrimaryCtxRelease(device);
+    return result;
+}
+
+/* As the driver's close does: work that was submitted may still use the memory. A capture may forbid it. */
+static CUresult wait_for_work(int device)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext current = NULL;
+    if (!strata_cu.CtxSynchronize)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    strata_cu.ThreadExchangeStreamCaptureMode(&mode);
+    strata_cu.CtxGetCurrent(&current);
+    CUresult result = current ? strata_cu.CtxSynchronize() : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        result = wait_for_primary(device, current);
+    strata_cu.ThreadExchangeStreamCaptureMode(&mode);
+    return result;
+}
+
+/* The mapping that its last holder closes leaves the list: an open of its handle makes another one meanwhile. NULL:
+ * there are more holders, or, with *found false, there is no such mapping. */
+static guest *take_out_last(CUdeviceptr address, bool *found)
 {
     pthread_mutex_lock(&lock);
     guest **at = &guests;
     while (*at && (*at)->address != address)
         at = &(*at)->next;
     guest *closed = *at;
-    if (closed && --closed->holders == 0) {
+    *found = closed != NULL;
+    if (closed && --closed->holders == 0)
         *at = closed->next;
-        unmap(closed);
-    }
+    else
+        closed = NULL;
     pthread_mutex_unlock(&lock);
-    *result = CUDA_SUCCESS;
-    return closed != NULL;
+    return closed;
+}
+
+static void put_back(guest *kept)
+{
+    pthread_mutex_lock(&lock);
+    kept->holders = 1;
+    kept->next = guests;
+    guests = kept;
+    pthread_mutex_unlock(&lock);
+}
+
+bool exec_ipc_close(CUdeviceptr address, CUresult *result)
+{
+    bool found;
+    if (exec_is_forked())
+        return false;
+    guest *closed = take_out_last(address, &found);
+    *result = closed ? wait_for_work(closed->device) : CUDA_SUCCESS;
+    if (closed && *result == CUDA_SUCCESS)
+        unmap(closed);
+    else if (closed)
+        put_back(closed);
+    return found;
 }

@@ -51,6 +51,7 @@
     X(cuGraphicsResourceGetMappedPointer_v2, "cuGraphicsResourceGetMappedPointer", 3020, false)    \
     X(cuGraphicsUnmapResources, "cuGraphicsUnmapResources", 3000, false)                           \
     X(cuGraphicsUnmapResources_ptsz, "cuGraphicsUnmapResources", 7000, true)                       \
+    X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, false)                                        \
     X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, false)                              \
     X(cuImportExternalMemory, "cuImportExternalMemory", 10000, false)                              \
     X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, false)                                     \
@@ -79,6 +80,8 @@
     X(cuMemHostUnregister, "cuMemHostUnregister", 4000, false)                                     \
     X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, false)              \
     X(cuMemMap, "cuMemMap", 10020, false)                                                          \
+    X(cuMemPoolCreate, "cuMemPoolCreate", 11020, false)                                            \
+    X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, false)                                          \
     X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, false)                                \
     X(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, false)                              \
     X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, false)                                            \

@@ -36,7 +36,7 @@ EXEC_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr 
 static bool is_of_strata(const CUipcMemHandle *given, exec_ipc_handle *handle)
 {
     memcpy(handle, given, sizeof *handle);
-    return exec_is_wanted() && memcmp(handle->magic, EXEC_IPC_MAGIC, sizeof handle->magic) == 0 &&
+    return exec_is_wanted() && !exec_is_forked() && memcmp(handle->magic, EXEC_IPC_MAGIC, sizeof handle->magic) == 0 &&
            memchr(handle->socket, '\0', sizeof handle->socket);
 }
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -101,6 +102,8 @@ static void accept_one(void)
     const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (connection >= 0)
         answer(connection);
+    else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) /* without a descriptor it waits on */
+        poll(NULL, 0, LOOK_AGAIN);
 }
 
 static void *serve(void *data)

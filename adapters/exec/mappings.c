@@ -47,6 +47,8 @@ static mapping *take_out(mapping *entry, mapping *list)
 static mapping *take_range(CUdeviceptr address, size_t bytes)
 {
     mapping *entry = NULL, *next, *taken = NULL;
+    if (exec_is_forked())
+        return NULL;
     pthread_mutex_lock(&lock);
     HASH_FIND(hh, mappings, &address, sizeof address, entry);
     if (entry && entry->bytes >= bytes) {

@@ -113,7 +113,7 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
 static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                                const void *caller)
 {
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_of_stream(stream);
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
     const bool captured = exec_is_captured(meant);

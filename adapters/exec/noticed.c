@@ -62,6 +62,8 @@ static void forget_captures(CUcontext context)
 void exec_streams_forget(CUcontext context)
 {
     noticed_stream *stream, *next;
+    if (exec_is_forked())
+        return;
     pthread_rwlock_wrlock(&lock);
     HASH_ITER(hh, noticed, stream, next)
     {
@@ -95,6 +97,8 @@ bool exec_stream_notice(CUstream handle, CUcontext context, CUcontext own)
 CUcontext exec_stream_context(CUstream handle)
 {
     noticed_stream *stream = NULL;
+    if (exec_is_forked())
+        return NULL;
     pthread_rwlock_rdlock(&lock);
     HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
     const CUcontext context = stream ? stream->context : NULL;
@@ -105,6 +109,8 @@ CUcontext exec_stream_context(CUstream handle)
 void exec_stream_forget(CUstream handle)
 {
     noticed_stream *stream = NULL;
+    if (exec_is_forked())
+        return;
     pthread_rwlock_wrlock(&lock);
     HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
     if (stream) {
@@ -149,6 +155,8 @@ bool exec_capture_note(CUstream handle, CUcontext own)
 bool exec_capture_forget(CUstream handle)
 {
     captured_stream *stream = NULL;
+    if (exec_is_forked())
+        return false;
     pthread_rwlock_wrlock(&lock);
     HASH_FIND(hh, captured, &handle, sizeof handle, stream);
     const bool found = stream != NULL;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -119,15 +120,24 @@ static bool is_listener(void)
     return fstat(listener, &now) == 0 && now.st_dev == listener_facts.st_dev && now.st_ino == listener_facts.st_ino;
 }
 
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+/* Without a descriptor the connection waits on, and so does the thread. */
 static void *serve(void *data)
 {
+    enum { LOOK_AGAIN = 200 }; /* ms */
     (void)data;
     while (is_listener()) {
         const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection >= 0) {
             answer_request(connection);
             close(connection);
-        } else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE) {
+        } else if (is_shortage(errno)) {
+            poll(NULL, 0, LOOK_AGAIN);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
             break;
         }
     }

@@ -13,7 +13,8 @@
  *              libraries make a hundred streams.
  *
  *   allocate   A barrier follows if something was freed since the last one without waiting for it: on the legacy
- *              stream, or by cuMemFreeAsync. It follows always where the stack's memory itself is ordered by streams.
+ *              stream, or by cuMemFreeAsync. It follows always where the stack's memory itself is ordered by streams:
+ *              memory of async, and what a guard has filled.
  *
  *   captures   Before one begins, the legacy stream waits for all streams; when it ends, they wait for the latest
  *              barrier. Until then frees wait: a captured stream's earlier work cannot be asked for.

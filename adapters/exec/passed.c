@@ -17,9 +17,6 @@ enum { LIBRARIES = 256 }; /* the tags that are told apart; memory of later ones 
 static strata_spin lock = {.rank = STRATA_RANK_LEAF};
 static exec_passed_sums sums[EXEC_KINDS][LIBRARIES]; /* [kind][0]: all of it; guarded by the lock, as the table */
 
-/* Around the reservation of an amount that is set, which must not be made twice. Outside of the lock. */
-static pthread_mutex_t setting = PTHREAD_MUTEX_INITIALIZER;
-
 static exec_passed_key key_of(exec_kind kind, uint64_t value)
 {
     static const uint8_t spaces[EXEC_KINDS] = {
@@ -162,7 +159,7 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
 {
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && !exec_is_forked())
         keep(charge, kind, key);
     else
         close_account(charge->account);
@@ -173,6 +170,8 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, u
 
 bool exec_passed_has(exec_kind kind, uint64_t key)
 {
+    if (exec_is_forked())
+        return false;
     strata_spin_take(&lock);
     const bool has = passed_find(key_of(kind, key)) != NULL;
     strata_spin_release(&lock);
@@ -181,6 +180,8 @@ bool exec_passed_has(exec_kind kind, uint64_t key)
 
 void exec_passed_hold(uint64_t key)
 {
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed *entry = passed_find(key_of(EXEC_PHYSICAL, key));
     if (entry)
@@ -219,6 +220,8 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
 
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 {
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed *entry = passed_find(key_of(kind, key));
     if (entry && entry->facts.kind == kind && bytes > entry->facts.bytes) {
@@ -230,6 +233,8 @@ void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 
 void exec_passed_called(exec_kind kind, const void *caller)
 {
+    if (exec_is_forked())
+        return;
     const strata_tag library = library_of(caller);
     strata_spin_take(&lock);
     count_call(kind, library);
@@ -249,6 +254,8 @@ exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
 void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 {
     release->facts.holders = 0;
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed **link = passed_link(key_of(kind, key));
     if (*link) {
@@ -336,6 +343,8 @@ static void drop_if_gone(exec_passed_key key, CUcontext context)
 void exec_passed_forget(CUcontext context)
 {
     ended_search search = {.context = context};
+    if (exec_is_forked())
+        return;
     strata_spin_take(&lock);
     passed_visit(add_if_ended, &search);
     strata_spin_release(&lock);
@@ -354,42 +363,46 @@ void exec_passed_forget(CUcontext context)
 
 /* ---- what the driver holds for a device ---- */
 
-/* The amount's reservation is made anew; what does not fit is counted without one. */
-static strata_budget_account *recharge(exec_device *device, strata_budget_account *before, size_t bytes)
+/* What does not fit is counted without a reservation. */
+static strata_budget_account *reserve_amount(exec_device *device, size_t bytes)
 {
     const exec_here here = {.device = device};
     exec_charge charge;
-    close_account(before);
     strata_error_suppress_begin();
     exec_charge_begin(&here, bytes, NULL, &charge);
     strata_error_suppress_end(false);
     return charge.account;
 }
 
-/* Under `setting`, without which none changes it. */
-static void set_amount(exec_passed_facts *facts, size_t bytes)
+/* False: it is what it was before. Else the reservation of before has been taken out, for the caller to close. */
+static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
 {
     strata_spin_take(&lock);
-    const passed *entry = passed_find(facts->key);
-    if (entry)
+    passed *entry = passed_find(facts->key);
+    const bool changes = (entry ? entry->facts.bytes : 0) != bytes;
+    if (entry && changes) {
         *facts = entry->facts;
+        entry->facts.account = NULL;
+    }
     strata_spin_release(&lock);
-    if (facts->bytes == bytes)
-        return;
-    facts->account = recharge(facts->device, facts->account, bytes);
-    facts->bytes = bytes;
-    strata_spin_take(&lock);
-    put(facts); /* the account of before is closed */
-    strata_spin_release(&lock);
+    return changes;
 }
 
+/* No lock is held around the reservation, which may ask the loader for the caller's name. Of two threads that set an
+ * amount at once each puts its own, and closes what it finds. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
 {
     exec_passed_facts facts = {
         .key = key_of(kind, (uint64_t)device->ordinal), .kind = kind, .holders = 1, .device = device};
-    pthread_mutex_lock(&setting);
-    set_amount(&facts, bytes);
-    pthread_mutex_unlock(&setting);
+    if (!take_out_amount(&facts, bytes))
+        return;
+    close_account(facts.account);
+    facts.account = reserve_amount(device, bytes);
+    facts.bytes = bytes;
+    strata_spin_take(&lock);
+    strata_budget_account *stale = put(&facts);
+    strata_spin_release(&lock);
+    close_account(stale);
 }
 
 bool exec_make_room(const exec_here *here)

@@ -3,13 +3,30 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
-#include "driver/driver.h"
+#include "core/base/host_memory.h"
 
-static _Atomic bool own_pools[EXEC_DEVICES]; /* the program has set a pool of its own for the device; any thread */
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+enum { NO_DEVICE = -1 };
+
+/* A pool that the program has made. */
+typedef struct known_pool {
+    CUmemoryPool handle;
+    int ordinal; /* of its device; NO_DEVICE: memory of the host */
+    UT_hash_handle hh;
+} known_pool;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* none is taken inside of it */
+static known_pool *pools;                                /* guarded by the lock */
+
+static _Atomic(CUmemoryPool) own_pools[EXEC_DEVICES]; /* the one that the program has set for the device; any thread */
 
 bool exec_has_own_pool(int ordinal)
 {
-    return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire);
+    return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire) != NULL;
 }
 
 static bool is_default_of(int ordinal, CUmemoryPool pool)
@@ -24,7 +41,7 @@ static bool is_default_of(int ordinal, CUmemoryPool pool)
 static CUresult pool_set(CUresult result, int ordinal, CUmemoryPool pool)
 {
     if (result == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver())
-        atomic_store(&own_pools[ordinal], !is_default_of(ordinal, pool));
+        atomic_store(&own_pools[ordinal], is_default_of(ordinal, pool) ? NULL : pool);
     return result;
 }
 
@@ -40,6 +57,95 @@ EXEC_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAlloc
     const bool of_device =
         location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED;
     return of_device ? pool_set(result, location->id, pool) : result;
+}
+
+/* ---- pools of the program's ---- */
+
+/* Without host memory the pool is not known, and its memory is charged to the stream's device. */
+static void remember(CUmemoryPool handle, const CUmemPoolProps *properties)
+{
+    known_pool *pool = strata_host_zalloc(sizeof *pool);
+    if (!pool)
+        return;
+    pool->handle = handle;
+    pool->ordinal = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? properties->location.id : NO_DEVICE;
+    pthread_mutex_lock(&lock);
+    HASH_ADD(hh, pools, handle, sizeof pool->handle, pool);
+    const bool added = pool->hh.tbl != NULL;
+    pthread_mutex_unlock(&lock);
+    if (!added)
+        strata_host_free(pool);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties)
+{
+    const CUresult result = EXEC_CALL(cuMemPoolCreate, out, properties);
+    if (result == CUDA_SUCCESS && out && properties)
+        remember(*out, properties);
+    return result;
+}
+
+static known_pool *take_out(CUmemoryPool handle)
+{
+    known_pool *pool = NULL;
+    if (exec_is_forked())
+        return NULL;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, pools, &handle, sizeof handle, pool);
+    if (pool)
+        HASH_DEL(pools, pool);
+    pthread_mutex_unlock(&lock);
+    return pool;
+}
+
+static void put_back(known_pool *pool)
+{
+    pthread_mutex_lock(&lock);
+    HASH_ADD(hh, pools, handle, sizeof pool->handle, pool);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Another pool may have the handle once the call returns. Where it was the device's, the default one is that again. */
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
+{
+    known_pool *pool = take_out(handle);
+    const CUresult result = EXEC_CALL(cuMemPoolDestroy, handle);
+    if (result != CUDA_SUCCESS && pool) {
+        put_back(pool);
+        return result;
+    }
+    for (int i = 0; result == CUDA_SUCCESS && handle && i < EXEC_DEVICES; i++) {
+        CUmemoryPool set = handle;
+        atomic_compare_exchange_strong(&own_pools[i], &set, NULL);
+    }
+    strata_host_free(pool);
+    return result;
+}
+
+/* False: the pool is not known. */
+static bool find_pool(CUmemoryPool handle, int *ordinal)
+{
+    known_pool *pool = NULL;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, pools, &handle, sizeof handle, pool);
+    if (pool)
+        *ordinal = pool->ordinal;
+    pthread_mutex_unlock(&lock);
+    return pool != NULL;
+}
+
+/* Whose memory the pool is. A pool that is not known, such as a default one, is most often the stream's device's. */
+static exec_here owner_of(CUmemoryPool pool, CUstream stream)
+{
+    exec_here here = exec_device_of_stream(stream);
+    int ordinal;
+    if (here.refused || !strata_driver_is_open() || !find_pool(pool, &ordinal))
+        return here;
+    if (ordinal == NO_DEVICE)
+        here.device = NULL;
+    else if (here.device ? here.device->ordinal != ordinal : exec_settings_now.charged)
+        here.device = exec_device_start(ordinal);
+    return here;
 }
 
 /* ---- questions ---- */
@@ -107,7 +213,7 @@ typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool po
 static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
                                    CUstream stream, CUstream meant, const void *caller)
 {
-    const exec_here here = exec_device_here();
+    const exec_here here = owner_of(pool, stream);
     const bool captured = exec_is_captured(meant);
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);

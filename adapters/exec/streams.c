@@ -126,6 +126,8 @@ static void capture_ended(CUstream handle)
 /* From before the real call on, so that no thread finds the stream captured and no capture under way. */
 static bool expect_capture(CUstream stream)
 {
+    if (exec_is_forked()) /* the driver refuses it */
+        return true;
     for_each_device(exec_order_before_capture);
     return exec_capture_note(stream, current_context());
 }

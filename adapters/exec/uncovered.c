@@ -64,20 +64,23 @@ bool exec_is_uncovered_name(const char *symbol)
     return symbol[0] == 'c' && symbol[1] == 'u' && symbol[2] >= 'A' && symbol[2] <= 'Z' && !exec_is_covered(symbol);
 }
 
-bool exec_is_driver_code(const void *address)
+bool exec_is_driver_file(const char *path)
 {
     static const char name[] = "libcuda.so";
-    Dl_info where;
-    if (!dladdr(address, &where) || !where.dli_fname)
-        return false;
-    const char *file = where.dli_fname;
-    for (const char *at = file; *at; at++)
+    const char *file = path;
+    for (const char *at = path; *at; at++)
         if (*at == '/')
             file = at + 1;
     for (size_t i = 0; i + 1 < sizeof name; i++)
         if (file[i] != name[i])
             return false;
     return true;
+}
+
+static bool is_driver_code(const void *address)
+{
+    Dl_info where;
+    return dladdr(address, &where) && where.dli_fname && exec_is_driver_file(where.dli_fname);
 }
 
 static void *code_of(unsigned i)
@@ -118,7 +121,7 @@ void *exec_uncovered(const char *symbol, void *function)
 
 void *exec_uncovered_if_driver(const char *symbol, void *function)
 {
-    const bool counts = function && !exec_is_own_code(function) && exec_is_wanted() && exec_is_driver_code(function);
+    const bool counts = function && !exec_is_own_code(function) && exec_is_wanted() && is_driver_code(function);
     return counts ? take(symbol, function) : function;
 }
 

@@ -18,8 +18,8 @@ void *exec_uncovered(const char *symbol, void *function);
 /* As above, for a function of which it is not known that it is the driver's. */
 void *exec_uncovered_if_driver(const char *symbol, void *function);
 
-/* Whether an address lies in a libcuda. */
-bool exec_is_driver_code(const void *address);
+/* Whether a path is of a libcuda. Calls nothing. */
+bool exec_is_driver_file(const char *path);
 
 /* Calls visit for each function that was called so. */
 void exec_uncovered_visit(void (*visit)(const char *symbol, uint64_t calls, void *data), void *data);

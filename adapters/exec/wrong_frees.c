@@ -24,7 +24,7 @@ static size_t wrong_free_count;                  /* guarded by the lock */
 void exec_wrong_free_note(exec_wrong_free kind, CUdeviceptr address)
 {
     exec_count(&exec_counts_now.bad_frees);
-    if (exec_settings_now.report == EXEC_REPORT_NONE || strata_driver_state_now() == STRATA_DRIVER_FORKED)
+    if (exec_settings_now.report == EXEC_REPORT_NONE || exec_is_forked())
         return; /* a forked child reports nothing, and another thread may have held the lock */
     const strata_tag library = exec_caller_walk();
     const uint32_t call_stack = exec_caller_stack();

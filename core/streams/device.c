@@ -159,6 +159,36 @@ strata_status strata_device_get(int ordinal, strata_device **out)
     return status;
 }
 
+/* The lock is held. */
+static bool give_back(strata_device *device)
+{
+    CUcontext kept;
+    const bool lost = strata_device_is_lost(device);
+    if (device->released || (lost && has_active_context(device->handle)))
+        return false;
+    strata_cu.DevicePrimaryCtxRelease(device->handle);
+    if (!lost && has_active_context(device->handle) &&
+        strata_cu.DevicePrimaryCtxRetain(&kept, device->handle) == CUDA_SUCCESS)
+        return false;
+    device->released = true;
+    if (!lost)
+        strata_device_abandon(device);
+    return true;
+}
+
+bool strata_device_give_back(int ordinal)
+{
+    bool ended = false;
+    strata_device *device = strata_device_if_open(ordinal);
+    if (!device || !strata_driver_is_open() || !strata_cu.DevicePrimaryCtxGetState)
+        return false;
+    strata_lock_take(&devices_lock);
+    if (atomic_load_explicit(&strata_devices[ordinal], memory_order_relaxed) == device)
+        ended = give_back(device);
+    strata_lock_release(&devices_lock);
+    return ended;
+}
+
 bool strata_device_read_free_bytes(strata_device *device, size_t *bytes)
 {
     size_t total;

@@ -55,6 +55,11 @@ strata_status strata_check_device_now(strata_device *device);
 bool strata_device_has_its_context(const strata_device *device);
 bool strata_devices_look(void);
 
+/* Gives the reference to the primary context back, for a program that has none of its own left. True: it was the last
+ * one, the context has ended, and the device is lost as after a reset. Else the reference is there as before. That of a
+ * device that is lost already goes back for good, unless the context has begun anew. */
+bool strata_device_give_back(int ordinal);
+
 /* Treats the context as reset: a fault has ended it, so that no call in it succeeds and nothing of it can be ended. */
 void strata_device_abandon(strata_device *device);
 

@@ -83,6 +83,42 @@ static inline void skip_if_sanitized(void)
 #endif
 }
 
+/* ---- other drivers ---- */
+
+/* A folder with a link to a library of the programs' folder under another name; good until the next call. */
+static inline const char *folder_with(const char *library, const char *name)
+{
+    static char path[] = "/tmp/strata-exec-hooks-XXXXXX";
+    memcpy(strrchr(path, '-') + 1, "XXXXXX", 6);
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(symlink(text_of("%s/%s", folder, library), text_of("%s/%s", path, name)), 0);
+    return path;
+}
+
+static inline void remove_folder(const char *path, const char *name)
+{
+    unlink(text_of("%s/%s", path, name));
+    rmdir(path);
+}
+
+/* On a driver that leads to the simulated one. */
+static inline outcome *run_behind(const char *library, const char *options, const char *words)
+{
+    const char *path = folder_with(library, "libcuda.so.1");
+    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
+    outcome *result =
+        run(text_of("exec --driver %s/libcuda.so.1%s%s -- %s/%s", path, *options ? " " : "", options, folder, words));
+    unsetenv("NEWER_DRIVER_BEHIND");
+    remove_folder(path, "libcuda.so.1");
+    return result;
+}
+
+/* On the driver with more functions than the simulated one. */
+static inline outcome *run_wider(const char *options, const char *words)
+{
+    return run_behind("libwider_driver.so", options, words);
+}
+
 /* ---- the same answers ---- */
 
 static inline void check_same(const char *options, const char *reference, const char *words)

@@ -440,6 +440,15 @@ static void children_run_so_only_if_asked(void **state)
     scratch_remove(&script);
 }
 
+static void a_child_linked_to_the_driver_hears_nothing_unasked(void **state)
+{
+    (void)state;
+    scratch_file script = script_of("answers_linked");
+    check(run_under("--budget 100MiB --report", script.path), 0, "device: 16384 MiB\nat first: 16384 of 16384 MiB", "");
+    check(run_under("--budget 100MiB --children", script.path), 0, "device: 100 MiB\n", "");
+    scratch_remove(&script);
+}
+
 static void what_was_preloaded_before_stays_for_children(void **state)
 {
     (void)state;
@@ -515,6 +524,7 @@ int main(void)
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),
+        cmocka_unit_test(a_child_linked_to_the_driver_hears_nothing_unasked),
         cmocka_unit_test(what_was_preloaded_before_stays_for_children),
         cmocka_unit_test(a_process_that_becomes_another_program_runs_so),
         cmocka_unit_test(bad_usage_says_what_to_do),

@@ -3,40 +3,6 @@
 #include "support/driver.h"
 #include "support/exec.h"
 
-/* A folder with a link to a library of the programs' folder under another name; good until the next call. */
-static const char *folder_with(const char *library, const char *name)
-{
-    static char path[] = "/tmp/strata-exec-hooks-XXXXXX";
-    memcpy(strrchr(path, '-') + 1, "XXXXXX", 6);
-    assert_non_null(mkdtemp(path));
-    assert_int_equal(symlink(text_of("%s/%s", folder, library), text_of("%s/%s", path, name)), 0);
-    return path;
-}
-
-static void remove_folder(const char *path, const char *name)
-{
-    unlink(text_of("%s/%s", path, name));
-    rmdir(path);
-}
-
-/* On a driver that leads to the simulated one. */
-static outcome *run_behind(const char *library, const char *options, const char *words)
-{
-    const char *path = folder_with(library, "libcuda.so.1");
-    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
-    outcome *result =
-        run(text_of("exec --driver %s/libcuda.so.1%s%s -- %s/%s", path, *options ? " " : "", options, folder, words));
-    unsetenv("NEWER_DRIVER_BEHIND");
-    remove_folder(path, "libcuda.so.1");
-    return result;
-}
-
-/* On the driver with more functions than the simulated one. */
-static outcome *run_wider(const char *options, const char *words)
-{
-    return run_behind("libwider_driver.so", options, words);
-}
-
 /* A number of the report, by the names on the way to it. */
 static json_int_t number_at(json_t *report, const char *first, const char *second, const char *third)
 {

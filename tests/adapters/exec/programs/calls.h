@@ -11,12 +11,15 @@
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)              \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000)        \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000)            \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000)          \
     X(cuCtxCreate, cuCtxCreate_v2, 3020)                                     \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000)                                   \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                    \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000)                              \
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                         \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020)                               \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                             \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)               \
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                   \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                               \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)           \
@@ -27,7 +30,9 @@
     X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040)                   \
     X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)                \
     X(cuGraphLaunch, cuGraphLaunch, 10000)                                   \
+    X(cuGraphDestroy, cuGraphDestroy, 10000)                                 \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000)                         \
+    X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                                \
     X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                                \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000)                              \
     X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                           \
@@ -60,6 +65,7 @@
     X(cuMemAddressFree, cuMemAddressFree, 10020)                             \
     X(cuMemCreate, cuMemCreate, 10020)                                       \
     X(cuMemRelease, cuMemRelease, 10020)                                     \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)       \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)     \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020) \
     X(cuMemMap, cuMemMap, 10020)                                             \

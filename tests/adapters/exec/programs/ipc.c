@@ -1,9 +1,11 @@
 /* Memory that goes to another process by cuIpcGetMemHandle: this program runs itself with the handle's bytes. Two
  * blocks, of one and of many pieces of physical memory. */
+#include "no_descriptors.h"
 #include "wider_calls.h"
 
 #include <errno.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { HANDLE = sizeof(CUipcMemHandle) };
@@ -23,7 +25,13 @@ static void get_handle(const char *text, CUipcMemHandle *handle)
     }
 }
 
-/* Opens twice and closes twice, as PyTorch's workers may. */
+static void CUDA_CB pause_long(void *data)
+{
+    (void)data;
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+/* Opens twice and closes twice, as PyTorch's workers may, while a stream still works on the memory. */
 static int take(const char *text)
 {
     WIDER(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 12000);
@@ -31,6 +39,7 @@ static int take(const char *text)
     const size_t bytes = strtoul(text, NULL, 10);
     CUipcMemHandle handle;
     CUdeviceptr block, again;
+    CUstream stream;
     unsigned char first = 0, last = 0;
     begin();
     get_handle(strchr(text, ',') + 1, &handle);
@@ -42,10 +51,12 @@ static int take(const char *text)
     CHECK(cuIpcOpenMemHandle_v2_found(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     CHECK(DRIVER(cuMemcpyDtoH)(&first, block, 1));
     CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
-    CHECK(DRIVER(cuMemsetD8)(again, 9, bytes));
-    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuLaunchHostFunc)(stream, pause_long, NULL));
+    CHECK(DRIVER(cuMemsetD8Async)(again, 9, bytes, stream));
     CHECK(cuIpcCloseMemHandle_found(block));
     CHECK(cuIpcCloseMemHandle_found(again));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
     printf("%s, read %d and %d\n", block == again ? "one mapping" : "two mappings", first, last);
     return 0;
 }
@@ -90,8 +101,24 @@ static void give(const char *self, size_t bytes)
     run_taker(self, bytes, &handle);
 }
 
+/* The thread that answers on the handle's socket. */
+static int wait_without_descriptors(void)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    const int spent = spent_without_descriptors(handle.reserved + 16, SOCK_SEQPACKET);
+    printf("%s\n", spent >= 0 && spent < 200 ? "idle" : "busy");
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
+    if (count > 1 && strcmp(arguments[1], "descriptors") == 0)
+        return wait_without_descriptors();
     if (count > 1)
         return take(arguments[1]);
     begin();

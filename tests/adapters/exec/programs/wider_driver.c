@@ -123,6 +123,75 @@ EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
     return array == (CUarray)(void *)&objects[1] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* ---- green contexts ---- */
+
+/* As CUDA documents them: one holds the primary context of its device until it is destroyed; then its streams are no
+ * streams any more. */
+struct CUgreenCtx_st {
+    CUcontext primary;
+    CUstream streams[4];
+    size_t count;
+};
+
+/* The driver's own references come by no function that the program could find. */
+static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
+{
+    CUresult (*retain)(CUcontext *, CUdevice);
+    void *address = behind("cuDevicePrimaryCtxRetain");
+    memcpy(&retain, &address, sizeof retain);
+    return retain(out, device);
+}
+
+static CUresult CUDAAPI release_primary(CUdevice device)
+{
+    CUresult (*release)(CUdevice);
+    void *address = behind("cuDevicePrimaryCtxRelease_v2");
+    memcpy(&release, &address, sizeof release);
+    return release(device);
+}
+
+EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned flags)
+{
+    CUresult (*retain)(CUcontext *, CUdevice);
+    void *address = behind("cuDevicePrimaryCtxRetain");
+    (void)resources;
+    (void)flags;
+    memcpy(&retain, &address, sizeof retain);
+    *out = calloc(1, sizeof **out);
+    return retain(&(*out)->primary, device);
+}
+
+EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
+{
+    CUresult (*release)(CUdevice);
+    CUresult (*destroy)(CUstream);
+    void *address = behind("cuDevicePrimaryCtxRelease_v2"), *second = behind("cuStreamDestroy_v2");
+    memcpy(&release, &address, sizeof release);
+    memcpy(&destroy, &second, sizeof destroy);
+    while (green->count)
+        destroy(green->streams[--green->count]);
+    free(green);
+    return release(0);
+}
+
+EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
+{
+    *out = green->primary;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags, int priority)
+{
+    CUresult (*create)(CUstream *, unsigned);
+    void *address = behind("cuStreamCreate");
+    (void)priority;
+    memcpy(&create, &address, sizeof create);
+    const CUresult result = create(out, flags);
+    if (result == CUDA_SUCCESS)
+        green->streams[green->count++] = *out;
+    return result;
+}
+
 /* ---- multicast ---- */
 
 enum { MULTICAST = 0x7f00 };
@@ -197,6 +266,12 @@ static const struct {
     OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
     OWN("cuArrayCreate", 0, cuArrayCreate_v2),
     OWN("cuArrayDestroy", 0, cuArrayDestroy),
+    OWN("cuDevicePrimaryCtxRetain", 0, retain_primary),
+    OWN("cuDevicePrimaryCtxRelease", 0, release_primary),
+    OWN("cuGreenCtxCreate", 0, cuGreenCtxCreate),
+    OWN("cuGreenCtxDestroy", 0, cuGreenCtxDestroy),
+    OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
+    OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
     OWN("cuMemRelease", 0, cuMemRelease),
     OWN("cuGetExportTable", 0, cuGetExportTable),

@@ -1,0 +1,361 @@
+/* What few programs do, by name: `corners NAME`. Each was answered wrongly by a library in front of a driver. */
+#define _GNU_SOURCE
+#include "driver_calls.h"
+#include "no_descriptors.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static const char *argument = ""; /* behind the name */
+
+static void CUDA_CB pause_long(void *data)
+{
+    (void)data;
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+static CUstream new_stream(void)
+{
+    CUstream stream;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+/* ---- order ---- */
+
+static unsigned char seen[MIB];
+
+static size_t wrong_bytes(CUdeviceptr block, unsigned char meant)
+{
+    size_t wrong = 0;
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuMemcpyDtoH)(seen, block, sizeof seen));
+    for (size_t i = 0; i < sizeof seen; i++)
+        wrong += seen[i] != meant;
+    return wrong;
+}
+
+/* New memory is written on a non-blocking stream while the legacy stream is busy; then memory that was used before. */
+static void write_beside_the_legacy_stream(void)
+{
+    CUdeviceptr block;
+    const CUstream stream = new_stream();
+    for (unsigned char i = 1; i <= 3; i++) {
+        CHECK(DRIVER(cuLaunchHostFunc)(NULL, pause_long, NULL));
+        CHECK(DRIVER(cuMemAlloc)(&block, sizeof seen));
+        CHECK(DRIVER(cuMemsetD8Async)(block, i, sizeof seen, stream));
+        CHECK(DRIVER(cuStreamSynchronize)(stream));
+        printf("%zu wrong\n", wrong_bytes(block, i));
+        CHECK(DRIVER(cuMemFree)(block));
+    }
+}
+
+/* ---- contexts ---- */
+
+/* Each release gives what the driver does, also one too many. */
+static void release_too_often(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        printf("releases: %d", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        printf(" %d\n", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(context));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        printf("after a reset: %d", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        printf(" %d\n", DRIVER(cuDevicePrimaryCtxRelease)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(context));
+    }
+}
+
+/* ---- whose memory it is ---- */
+
+static size_t free_mebibytes(CUcontext context)
+{
+    size_t free_bytes, total;
+    CUcontext before;
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    return free_bytes / MIB;
+}
+
+static void say_device(const char *what, CUdeviceptr block)
+{
+    int device = -1;
+    CHECK(DRIVER(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, block));
+    printf("%s: device %d\n", what, device);
+}
+
+/* A device's stream is named while another one's context is current. */
+static void ask_on_another_device(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUcontext here, there;
+    CUmemoryPool pool;
+    CUdeviceptr block, other;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&here, 0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&there, 1));
+    const CUstream own = new_stream();
+    CHECK(DRIVER(cuCtxSetCurrent)(there));
+    const CUstream stream = new_stream();
+    CHECK(DRIVER(cuMemPoolCreate)(&pool, &properties));
+    CHECK(DRIVER(cuCtxSetCurrent)(here));
+    const size_t free_here = free_mebibytes(here), free_there = free_mebibytes(there);
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 32 * MIB, stream));
+    say_device("of a stream", block);
+    CHECK(DRIVER(cuMemAllocFromPoolAsync)(&other, 32 * MIB, pool, own));
+    say_device("of a pool", other);
+    printf("less free here: %zu, there: %zu\n", free_here - free_mebibytes(here), free_there - free_mebibytes(there));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(other, own));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    CHECK(DRIVER(cuStreamSynchronize)(own));
+}
+
+/* The device's own pool is the default one again. */
+static void destroy_the_current_pool(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemoryPool pool, standard;
+    CUdeviceptr block;
+    cuuint64_t used = 0;
+    CHECK(DRIVER(cuMemPoolCreate)(&pool, &properties));
+    CHECK(DRIVER(cuDeviceSetMemPool)(0, pool));
+    CHECK(DRIVER(cuMemPoolDestroy)(pool));
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&standard, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 4 * MIB, NULL));
+    CHECK(DRIVER(cuMemPoolGetAttribute)(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    printf("%llu MiB of the default pool\n", (unsigned long long)used / MIB);
+    CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+}
+
+/* ---- loading ---- */
+
+int cuSomething(void); /* of a library that is no driver */
+
+/* Calls the function while the loader loads a library; what gets stuck ends by a signal. */
+static void call_while_loading(void (*call)(void))
+{
+    char text[32];
+    void *address;
+    memcpy(&address, &call, sizeof address);
+    snprintf(text, sizeof text, "%p", address);
+    setenv("AT_LOAD", text, 1);
+    alarm(20);
+    if (!dlopen(argument, RTLD_NOW | RTLD_LOCAL))
+        printf("%s\n", dlerror());
+}
+
+static int look(struct dl_phdr_info *object, size_t size, void *data)
+{
+    (void)object;
+    (void)size;
+    (void)data;
+    return 0;
+}
+
+/* The loader waits for a lock that a report may hold, and holds one that it may wait for. */
+static void ask_for_a_report(void)
+{
+    raise(SIGUSR1);
+    nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    dl_iterate_phdr(look, NULL);
+}
+
+static void report_while_loading(void)
+{
+    CUdeviceptr block;
+    CHECK(cuSomething() - 1);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    call_while_loading(ask_for_a_report);
+    printf("loaded\n");
+}
+
+static CUgraphExec graph;
+static CUcontext primary;
+
+static void make_graph(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                         .bytesize = 64 * MIB};
+    CUgraph made;
+    CUgraphNode taken, freed;
+    CHECK(DRIVER(cuGraphCreate)(&made, 0));
+    CHECK(DRIVER(cuGraphAddMemAllocNode)(&taken, made, NULL, 0, &params));
+    CHECK(DRIVER(cuGraphAddMemFreeNode)(&freed, made, &taken, 1, params.dptr));
+    CHECK(DRIVER(cuGraphInstantiate)(&graph, made, 0));
+}
+
+static void *launch_and_trim(void *data)
+{
+    (void)data;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    CHECK(DRIVER(cuGraphLaunch)(graph, NULL));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDeviceGraphMemTrim)(0));
+    return NULL;
+}
+
+static pthread_t launcher;
+
+static void launch_beside_another_thread(void)
+{
+    CHECK(pthread_create(&launcher, NULL, launch_and_trim, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* now it waits for the loader */
+    launch_and_trim(NULL);
+}
+
+/* Above the budget: which library asked is looked up. */
+static void launch_while_loading(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+    make_graph();
+    call_while_loading(launch_beside_another_thread);
+    CHECK(pthread_join(launcher, NULL));
+    printf("launched\n");
+}
+
+/* ---- descriptors ---- */
+
+/* The thread that answers strata top. */
+static void wait_without_descriptors(void)
+{
+    char name[32];
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    snprintf(name, sizeof name, "strata-exec-%d", (int)getpid());
+    const int spent = spent_without_descriptors(name, SOCK_STREAM);
+    printf("%s\n", spent >= 0 && spent < 200 ? "idle" : "busy");
+}
+
+/* ---- forks ---- */
+
+static _Atomic bool enough;
+
+static void *use_host_memory(void *data)
+{
+    void *memory;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    while (!enough) {
+        CHECK(DRIVER(cuMemHostAlloc)(&memory, 4096, 0));
+        CHECK(DRIVER(cuMemFreeHost)(memory));
+    }
+    return data;
+}
+
+static void *use_streams(void *data)
+{
+    CUgraph made;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    while (!enough) {
+        const CUstream stream = new_stream();
+        CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CHECK(DRIVER(cuStreamEndCapture)(stream, &made));
+        CHECK(DRIVER(cuGraphDestroy)(made));
+        CHECK(DRIVER(cuStreamDestroy)(stream));
+    }
+    return data;
+}
+
+/* As destructors of a forked worker do. */
+static void call_as_child(CUdeviceptr block, CUstream stream, bool says)
+{
+    CUgraph made;
+    CUmemGenericAllocationHandle handle = 1;
+    const CUresult results[] = {
+        DRIVER(cuMemFree)(block),
+        DRIVER(cuMemFreeAsync)(block, stream),
+        DRIVER(cuMemFreeHost)(seen),
+        DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+        DRIVER(cuStreamEndCapture)(stream, &made),
+        DRIVER(cuStreamDestroy)(stream),
+        DRIVER(cuMemRetainAllocationHandle)(&handle, seen),
+        DRIVER(cuMemRelease)(handle),
+        DRIVER(cuMemUnmap)(block, 4096),
+        DRIVER(cuCtxDestroy)(primary),
+        DRIVER(cuDevicePrimaryCtxRelease)(0),
+        DRIVER(cuDevicePrimaryCtxReset)(0),
+    };
+    for (size_t i = 0; says && i < sizeof results / sizeof results[0]; i++)
+        printf(" %d", results[i]);
+    fflush(stdout);
+}
+
+static bool child_ends(CUdeviceptr block, CUstream stream, bool says)
+{
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(5);
+        call_as_child(block, stream, says);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) - child);
+    return status == 0;
+}
+
+static void fork_beside_threads(void)
+{
+    pthread_t threads[2];
+    CUdeviceptr block;
+    const int forks = (int)strtol(argument, NULL, 10);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+    const CUstream stream = new_stream();
+    CHECK(pthread_create(&threads[0], NULL, use_host_memory, NULL));
+    CHECK(pthread_create(&threads[1], NULL, use_streams, NULL));
+    for (int i = 0; i < forks; i++)
+        if (!child_ends(block, stream, i == 0)) {
+            printf("\nchild %d is stuck\n", i);
+            exit(1);
+        }
+    enough = true;
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("\nall children ended\n");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} corners[] = {
+    {"fresh", write_beside_the_legacy_stream}, {"releases", release_too_often},
+    {"devices", ask_on_another_device},        {"pool-destroyed", destroy_the_current_pool},
+    {"report-loading", report_while_loading},  {"launch-loading", launch_while_loading},
+    {"descriptors", wait_without_descriptors}, {"fork", fork_beside_threads},
+};
+
+int main(int count, char **arguments)
+{
+    argument = count > 2 ? arguments[2] : "";
+    begin();
+    for (size_t i = 0; count > 1 && i < sizeof corners / sizeof corners[0]; i++)
+        if (strcmp(corners[i].name, arguments[1]) == 0) {
+            corners[i].run();
+            return 0;
+        }
+    printf("unknown corner\n");
+    return 3;
+}

@@ -1,0 +1,96 @@
+/* What few programs do, under `strata exec`: each was once answered or ordered wrongly. */
+#include "support/driver.h"
+#include "support/effort.h"
+#include "support/exec.h"
+
+/* ---- order ---- */
+
+static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    check(run_under("--guard", "corners fresh"), 0, "0 wrong\n0 wrong\n0 wrong\n", "");
+    check_same("--stack guard(kernel=off),pool", "corners fresh", "corners fresh");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+/* ---- contexts ---- */
+
+static void releases_are_answered_as_without(void **state)
+{
+    (void)state;
+    check_same("", "corners releases", "corners releases");
+    check_same("--budget 100MiB", "corners releases", "corners releases");
+}
+
+static void a_green_context_holds_the_primary_one(void **state)
+{
+    (void)state;
+    check(run_wider("", "green release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+}
+
+/* ---- whose memory it is ---- */
+
+static void memory_is_of_the_streams_device_or_the_pools(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check_same("--budget 16GiB", "corners devices", "corners devices");
+    check(run_under("--budget 100MiB", "corners devices"), 0,
+          "of a stream: device 1\nof a pool: device 1\nless free here: 0, there: 64\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
+{
+    (void)state;
+    check_same("", "corners pool-destroyed", "corners pool-destroyed");
+    check(run_under("--report", "corners pool-destroyed"), 0, "", "served_stream_ordered: 1");
+}
+
+/* ---- processes and libraries ---- */
+
+/* With what the loader holds while a library is loaded. */
+static void a_report_is_written_while_a_library_is_loaded(void **state)
+{
+    (void)state;
+    check(run_under("--report", text_of("corners report-loading %s/libat_load.so", folder)), 0, "loaded\n",
+          "live_blocks: 1");
+}
+
+static void a_graph_is_launched_while_a_library_is_loaded(void **state)
+{
+    (void)state;
+    check(run_under("--budget 32MiB --report", text_of("corners launch-loading %s/libat_load.so", folder)), 0,
+          "launched\n", "graphs:");
+}
+
+static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
+{
+    (void)state;
+    const char *words = text_of("corners fork %zu", (size_t)test_effort(200, 30));
+    check_same("", words, words);
+}
+
+static void threads_of_a_process_without_descriptors_are_idle(void **state)
+{
+    (void)state;
+    check(run_under("--report", "corners descriptors"), 0, "idle\n", "");
+    check(run_wider("--ipc", "ipc descriptors"), 0, "idle\n", "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
+        cmocka_unit_test(releases_are_answered_as_without),
+        cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
+        cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
+        cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
+        cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
+        cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
+        cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
+    };
+    return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
+}
