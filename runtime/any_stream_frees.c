@@ -63,7 +63,18 @@ bool strata_any_stream_free_is_due(const strata_block *block)
     return one != NULL;
 }
 
-/* *full: a try is due. False without host memory. */
+/* Under the lock. False: it is there, or without host memory. */
+static bool link_free(due_free *one)
+{
+    due_free *same = NULL;
+    HASH_FIND(hh, due, &one->block.id, sizeof one->block.id, same);
+    if (same)
+        return false;
+    HASH_ADD(hh, due, block.id, sizeof one->block.id, one);
+    return one->hh.tbl != NULL;
+}
+
+/* *full: a try is due. False: another thread frees the block at the same time, or without host memory. */
 static bool add(const strata_block *block, bool *full)
 {
     due_free *one = strata_host_zalloc(sizeof *one);
@@ -71,8 +82,7 @@ static bool add(const strata_block *block, bool *full)
         return false;
     one->block = *block;
     strata_lock_take(&lock);
-    HASH_ADD(hh, due, block.id, sizeof one->block.id, one);
-    const bool added = one->hh.tbl != NULL;
+    const bool added = link_free(one);
     if (added) {
         due_bytes += block->bytes;
         atomic_fetch_add(&strata_any_stream_frees_due, 1);
@@ -275,8 +285,12 @@ static bool may_wait(const strata_runtime *runtime, const strata_block *block)
 strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block)
 {
     bool full;
-    if (!may_wait(runtime, block) || !add(block, &full))
+    if (!may_wait(runtime, block))
         return free_at_once(runtime, block);
+    if (!add(block, &full))
+        return strata_any_stream_free_is_due(block)
+                   ? strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE)
+                   : free_at_once(runtime, block);
     atomic_store_explicit(&runtime->captures.frees_waited, true, memory_order_relaxed);
     if (full)
         make_try(false);

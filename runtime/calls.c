@@ -168,7 +168,7 @@ size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)
 strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
 {
     const strata_status status = strata_resource_usage(runtime ? runtime->top : NULL, usage);
-    if (runtime && usage && strata_any_stream_frees_are_due())
+    if (runtime && usage && status != STRATA_ERROR_FORKED && strata_any_stream_frees_are_due())
         strata_any_stream_frees_count(runtime, usage);
     return status;
 }
@@ -247,7 +247,7 @@ strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_bl
     if (!runtime)
         return STRATA_BLOCK_FREED;
     const strata_block block = {.id = id};
-    return strata_any_stream_free_is_due(&block) ||
+    return (strata_driver_state_now() == STRATA_DRIVER_OPEN && strata_any_stream_free_is_due(&block)) ||
                    (strata_runtime_keeps(runtime, &block) && strata_kept_block_is_freed(runtime, &block))
                ? STRATA_BLOCK_RETIRED
                : strata_table_state(runtime->stack->head.table, id);
