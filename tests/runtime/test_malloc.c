@@ -896,7 +896,16 @@ static void child_is_the_first_to_use_the_device(void)
 {
     void *memory;
     CUcontext context;
+    strata_runtime *runtime, *made;
+    child_ok(strata_runtime_get_if_present(0, &made));
+    child_check(!made && !strata_driver_is_open());
     child_ok(strata_malloc(&memory, SMALL));
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_get_if_present(0, &made));
+    child_check(made == runtime);
+    child_status(strata_runtime_get_if_present(-1, &made), STRATA_ERROR_INVALID_VALUE);
+    child_status(strata_runtime_get_if_present(64, &made), STRATA_ERROR_INVALID_VALUE);
+    child_check(!made);
     child_check(strata_cu.CtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL);
     child_ok(strata_free(memory));
 }
