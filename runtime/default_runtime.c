@@ -47,6 +47,22 @@ static bool is_current(const strata_runtime *runtime)
     return false;
 }
 
+strata_status strata_runtime_get_if_present(int ordinal, strata_runtime **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_get_if_present: out is NULL");
+    *out = NULL;
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (ordinal < 0 || ordinal >= STRATA_DEVICE_LIMIT)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid device %d", ordinal);
+    strata_runtime *runtime = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
+    if (runtime && !strata_device_is_lost(runtime->device))
+        *out = runtime;
+    return STRATA_SUCCESS;
+}
+
 strata_status strata_runtime_get(int ordinal, strata_runtime **out)
 {
     if (!out)

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/lock.h"
 #include "service/service.h"
 
 #include <errno.h>
@@ -14,6 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What a future's `fd` is beside a descriptor. */
+enum {
+    NO_FD = -1,   /* not made */
+    RINGING = -2, /* the thread that answers writes to it: for moments */
+    CLOSED = -3,  /* the caller's hold has ended */
+};
+
 /* ---- life ---- */
 
 strata_future *service_future_make(strata_service *service, service_request_kind kind)
@@ -24,7 +32,7 @@ strata_future *service_future_make(strata_service *service, service_request_kind
     future->service = service;
     future->kind = kind;
     atomic_init(&future->holders, 1);
-    atomic_init(&future->fd, -1);
+    atomic_init(&future->fd, NO_FD);
     return future;
 }
 
@@ -51,9 +59,6 @@ void service_future_unhold(strata_future *future)
     if (!atomic_load_explicit(&future->taken, memory_order_acquire))
         service_answer_release(&future->answer);
     strata_error_suppress_end(false);
-    const int fd = atomic_load_explicit(&future->fd, memory_order_relaxed);
-    if (fd >= 0)
-        close(fd);
     strata_host_free((void *)(uintptr_t)future->answer.error);
     strata_host_free(future);
 }
@@ -87,11 +92,36 @@ void service_future_submitted(strata_future *future)
     change(future, SERVICE_STARTING, SERVICE_BEGUN);
 }
 
-static void ring(const strata_future *future)
+/* A release waits meanwhile, so that the number is not another file's. */
+static void ring(strata_future *future)
 {
-    const int fd = atomic_load_explicit(&future->fd, memory_order_acquire);
-    while (fd >= 0 && eventfd_write(fd, 1) < 0 && errno == EINTR)
+    int fd = atomic_load_explicit(&future->fd, memory_order_seq_cst);
+    while (fd >= 0 && !atomic_compare_exchange_weak_explicit(&future->fd, &fd, RINGING, memory_order_acq_rel,
+                                                             memory_order_acquire))
         ;
+    if (fd < 0)
+        return;
+    while (eventfd_write(fd, 1) < 0 && errno == EINTR)
+        ;
+    atomic_store_explicit(&future->fd, fd, memory_order_release);
+}
+
+/* The descriptor, NO_FD or CLOSED. */
+static int fd_of(const strata_future *future)
+{
+    int fd;
+    for (unsigned spins = 0; (fd = atomic_load_explicit(&future->fd, memory_order_acquire)) == RINGING;)
+        strata_backoff(&spins);
+    return fd;
+}
+
+static void close_fd(strata_future *future)
+{
+    int fd = fd_of(future);
+    while (!atomic_compare_exchange_weak_explicit(&future->fd, &fd, CLOSED, memory_order_acq_rel, memory_order_acquire))
+        fd = fd_of(future);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* The callback is taken by the thread that finds both it and the answer. */
@@ -249,9 +279,11 @@ int strata_future_fd(strata_future *future)
 {
     if (check(future, "strata_future_fd") != STRATA_SUCCESS)
         return -1;
-    int fd = atomic_load_explicit(&future->fd, memory_order_acquire);
-    if (fd >= 0)
-        return fd;
+    int fd = fd_of(future);
+    if (fd == CLOSED)
+        strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_future_fd: the future was released");
+    if (fd != NO_FD)
+        return fd == CLOSED ? -1 : fd;
     const int made = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (made < 0) {
         strata_fail(STRATA_ERROR_IO, "a future has no file descriptor: eventfd: %s", strerror(errno));
@@ -259,7 +291,7 @@ int strata_future_fd(strata_future *future)
     }
     if (!atomic_compare_exchange_strong_explicit(&future->fd, &fd, made, memory_order_seq_cst, memory_order_acquire)) {
         close(made);
-        return fd;
+        return strata_future_fd(future); /* another thread's */
     }
     atomic_thread_fence(memory_order_seq_cst); /* see service_future_publish */
     if (strata_future_poll(future))
@@ -269,6 +301,8 @@ int strata_future_fd(strata_future *future)
 
 void strata_future_release(strata_future *future)
 {
-    if (future && service_check_fork(future->forks) == STRATA_SUCCESS)
-        service_future_unhold(future);
+    if (!future || service_check_fork(future->forks) != STRATA_SUCCESS)
+        return;
+    close_fd(future);
+    service_future_unhold(future);
 }

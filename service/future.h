@@ -59,7 +59,7 @@ struct strata_future {
     _Atomic(strata_future_callback) callback; /* until it is called */
     _Atomic bool has_callback;
     void *callback_data;
-    _Atomic int fd; /* -1: not made */
+    _Atomic int fd; /* until the caller's release; negative: see future.c */
 
     struct strata_future *next;        /* of the list that it is in */
     struct strata_future *previous;    /* isolated: of those that were sent */

@@ -65,8 +65,9 @@ typedef void (*strata_future_callback)(strata_future *future, void *data);
 /* Sets the callback. Errors: INVALID_VALUE (it has one). */
 STRATA_API strata_status strata_future_on_answer(strata_future *future, strata_future_callback callback, void *data);
 
-/* A descriptor for poll, select or epoll that is readable once there is an answer. It belongs to the future: do not
- * close it. -1, with an error record, if none is left. */
+/* A descriptor for poll, select or epoll that is readable once there is an answer. It belongs to the future:
+ * strata_future_release closes it, with which it leaves every epoll set, and poll and select must not be given it any
+ * more. -1, with an error record, if none is left. */
 STRATA_API int strata_future_fd(strata_future *future);
 
 /* Answers the request with CANCELLED if it has not begun. Errors: BUSY (it has begun; its answer comes), INVALID_VALUE.

@@ -46,6 +46,10 @@ typedef struct strata_runtime_config {
  * OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
+/* The same if it was built, else NULL: for code that chooses its stack, which comes too late then. Opens no driver.
+ * Errors: INVALID_VALUE (the device is below 0 or above 63), FORKED. */
+STRATA_API strata_status strata_runtime_get_if_present(int ordinal, strata_runtime **out);
+
 /* Makes a private runtime. NULL config: the defaults. Errors as above. */
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 

@@ -44,6 +44,38 @@ def test_bad_arguments_are_value_errors():
         strata.Runtime("pool", device=99)
 
 
+def test_texts_with_nul_are_refused_and_not_cut():
+    with strata.Runtime("budget, pool") as runtime:
+        for call in (
+            lambda: strata.parse_size("1KiB\0GiB"),
+            lambda: runtime.allocate("4096\0"),
+            lambda: runtime.allocate(64, tag="a\0b"),
+            lambda: strata.tag("a\0b"),
+            lambda: strata.budget("1GiB\0", runtime=runtime),
+            lambda: strata.budget("1GiB", name="a\0b", runtime=runtime),
+            lambda: runtime.set("budget.limit", "1GiB\0"),
+            lambda: strata.Runtime("pool\0, pool"),
+        ):
+            with pytest.raises(ValueError, match="null"):
+                call()
+        assert runtime.usage()["live_blocks"] == 0
+
+
+def test_sizes_may_have_a_blank():
+    assert strata.parse_size("8 GiB") == strata.parse_size("8GiB") == 8 << 30
+    with strata.Runtime('budget(limit="64 MiB"), pool') as runtime, strata.budget("1 MiB", runtime=runtime):
+        assert runtime.get("budget.limit") == 64 << 20
+        with pytest.raises(strata.OutOfBudgetError):
+            runtime.allocate("2 MiB")
+
+
+def test_a_wrong_share_says_what_a_share_is():
+    with strata.Runtime("budget, pool") as runtime:
+        for wrong in ("x%", "%", "0%", "101%", "nan%"):
+            with pytest.raises(ValueError, match="such as \"80%\", not '" + wrong):
+                strata.budget(wrong, runtime=runtime)
+
+
 def test_every_status_gives_an_exception_below_error():
     for name in ("OutOfMemoryError", "OutOfBudgetError", "HostMemoryError", "InvalidValueError", "StackSyntaxError",
                  "FreedError", "DriverNotFoundError"):

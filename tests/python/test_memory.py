@@ -424,3 +424,9 @@ def test_in_a_capture_memory_for_any_stream_can_be_had(runtime, driver, mode):
     strata.Memory(10)  # does what was put off
     assert strata.runtime().usage()["live_blocks"] == before
     runtime.reap()
+
+
+def test_a_buffer_without_bytes_is_at_address_0():
+    with strata.allocate(0) as buffer:
+        assert buffer.ptr == 0
+        assert repr(buffer) == "<strata.Buffer at 0x0: uint8 (0,)>"

@@ -50,6 +50,27 @@ def test_everything_public_is_documented():
     assert os.path.isfile(os.path.join(FOLDER, "py.typed"))
 
 
+def test_libraries_adapters_are_imported_when_they_are_used(process):
+    status, output, errors = process(
+        """
+        import sys, strata
+        assert {"cupy", "numba", "cuda_core", "torch", "allocate"} <= set(dir(strata))
+        assert not [name for name in sys.modules if name.startswith(("strata.", "cupy", "numba", "torch")) and name != "strata._core"]
+        print(strata.torch.use.__name__, strata.torch is sys.modules["strata.torch"])
+        sys.modules["cupy"] = None
+        for name in ("cupy", "nothing"):
+            try:
+                getattr(strata, name)
+            except AttributeError as error:
+                print(error)
+        """
+    )
+    assert (status, errors) == (0, "")
+    first, cupy, nothing = output.splitlines()
+    assert first == "use True" and nothing == "module 'strata' has no attribute 'nothing'"
+    assert cupy.startswith("strata.cupy cannot be imported: ") and "cupy" in cupy
+
+
 def test_the_version_is_the_librarys():
     assert strata.__version__ == _core.version()
     assert os.path.isfile(strata.get_library())

@@ -26,6 +26,32 @@ def test_the_driver_and_the_stack_are_chosen_before_the_first_use(process):
     assert (status, output.splitlines(), errors) == (0, [f"True {text} {text}", "ValueError", "Error"], "")
 
 
+def test_a_stack_is_chosen_before_there_is_a_runtime(process):
+    status, output, errors = process(
+        """
+        import os, strata
+        strata.configure(driver="sim", stack="statistics, pool")
+        strata.configure(stack="pool")  # there is none yet
+        kept = strata.Memory(64)
+        strata.configure(stack="pool")  # the same
+        for stack in ("nope", "statistics, pool"):
+            try:
+                strata.configure(stack=stack)
+            except ValueError as error:
+                print(error)
+        print(os.environ["STRATA_STACK"])
+        """
+    )
+    late = "the runtime of device 0 has the stack 'pool' already; choose {!r} before the first allocation of the process"
+    assert (status, errors) == (0, "")
+    assert output.splitlines() == [late.format("nope"), late.format("statistics, pool"), "pool"]
+
+
+def test_a_bad_stack_for_a_device_is_an_error_at_once(process):
+    status, _, errors = process('import strata; strata.configure(driver="sim", stack="nope", device=0)')
+    assert status == 1 and "strata.StackSyntaxError" in errors and "nope" in errors
+
+
 @pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "import gc; gc.disable()"])
 def test_memory_that_is_live_at_the_exit_is_freed_in_silence(process, end):
     status, output, errors = process(

@@ -1,6 +1,9 @@
 /* The device service, in process: requests and answers, their order, limits and ends. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "support/service_cases.h"
 
@@ -60,6 +63,70 @@ static void a_descriptor_is_readable_with_the_answer(void **state)
     watched.fd = strata_future_fd(future);
     assert_int_equal(poll(&watched, 1, 0), 1);
     strata_future_release(future);
+}
+
+static strata_future *watched_future(int set)
+{
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = future};
+    assert_int_equal(epoll_ctl(set, EPOLL_CTL_ADD, strata_future_fd(future), &event), 0);
+    return future;
+}
+
+/* An event for it would name a future that is gone. */
+static void a_released_future_leaves_the_sets_that_watch_it(void **state)
+{
+    (void)state;
+    test_gate gate;
+    struct epoll_event event;
+    const int set = epoll_create1(EPOLL_CLOEXEC);
+    strata_future *held = test_close_gate(service, &gate), *early = watched_future(set), *late = watched_future(set);
+    strata_future_release(early); /* before its answer */
+    test_open_gate(&gate, held);
+    check_ok(strata_future_wait(late));
+    assert_int_equal(epoll_wait(set, &event, 1, 10000), 1);
+    assert_ptr_equal(event.data.ptr, late);
+    strata_future_release(late);
+    assert_int_equal(epoll_wait(set, &event, 1, 20), 0);
+    close(set);
+}
+
+static void *ask_and_release(void *failed)
+{
+    for (unsigned i = 0; i < 300; i++) {
+        strata_future *future;
+        if (strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future) != STRATA_SUCCESS ||
+            strata_future_fd(future) < 0)
+            return failed;
+        for (unsigned j = 0; j < i % 7; j++)
+            strata_future_poll(future);
+        strata_future_release(future);
+    }
+    return NULL;
+}
+
+/* A number that another file has meanwhile is not written to. */
+static void releases_meet_answers(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char byte;
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_and_release, &threads), 0);
+    for (unsigned i = 0; i < 300; i++) {
+        assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+        sched_yield();
+        assert_int_equal(read(pipes[0], &byte, 1), -1);
+        close(pipes[0]);
+        close(pipes[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
 }
 
 /* ---- limits ---- */
@@ -407,6 +474,8 @@ int main(void)
         cmocka_unit_test(a_buffer_of_the_service_is_page_locked),
         cmocka_unit_test(what_is_not_taken_is_released),
         cmocka_unit_test(a_descriptor_is_readable_with_the_answer),
+        cmocka_unit_test(a_released_future_leaves_the_sets_that_watch_it),
+        cmocka_unit_test(releases_meet_answers),
         cmocka_unit_test(a_request_that_has_not_begun_can_be_cancelled),
         cmocka_unit_test(a_request_answers_timeout_at_its_limit_though_the_thread_is_busy),
         cmocka_unit_test(a_full_queue_refuses_at_once),

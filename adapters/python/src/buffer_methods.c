@@ -171,7 +171,9 @@ static PyObject *get_freed(PyObject *object, void *ignored)
 static PyObject *buffer_repr(PyObject *object)
 {
     const buffer_object *self = (const buffer_object *)object;
-    return self->ref ? PyUnicode_FromFormat("<strata.Buffer at %p: %s %R>", (void *)(uintptr_t)self->address,
+    char address[2 + 16 + 1];
+    PyOS_snprintf(address, sizeof address, "0x%llx", (unsigned long long)self->address);
+    return self->ref ? PyUnicode_FromFormat("<strata.Buffer at %s: %s %R>", address,
                                             convert_element_name(self->type)->numpy, self->shape)
                      : PyUnicode_FromString("<strata.Buffer, freed>");
 }

@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+const char *convert_words(PyObject *text, PyObject **bytes)
+{
+    char *words = NULL;
+    *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+    return *bytes && PyBytes_AsStringAndSize(*bytes, &words, NULL) == 0 ? words : NULL;
+}
+
 /* ---- streams ---- */
 
 static bool handle_of_number(PyObject *number, CUstream *out)
@@ -102,8 +109,8 @@ static bool size_of_number(PyObject *number, unsigned long long *out)
 
 static bool size_of_text(PyObject *text, unsigned long long *out)
 {
-    PyObject *bytes = PyUnicode_AsUTF8String(text);
-    const char *words = bytes ? PyBytes_AsString(bytes) : NULL;
+    PyObject *bytes;
+    const char *words = convert_words(text, &bytes);
     uint64_t value = 0;
     const strata_status status = words ? strata_parse_size(words, &value) : STRATA_SUCCESS;
     Py_XDECREF(bytes);
@@ -129,11 +136,14 @@ static bool share_of_text(PyObject *text, double *out)
     Py_XDECREF(stripped);
     *out = number ? PyFloat_AsDouble(number) : 0;
     Py_XDECREF(number);
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_ValueError))
         return false;
-    if (*out > 0 && *out <= 100)
+    if (!PyErr_Occurred() && *out > 0 && *out <= 100)
         return true;
-    PyErr_Format(PyExc_ValueError, "a share of the device's memory is above 0 and at most 100%%, not %R", text);
+    PyErr_Clear();
+    PyErr_Format(
+        PyExc_ValueError,
+        "a share of the device's memory is a number above 0 and at most 100 with a %%, such as \"80%%\", not %R", text);
     return false;
 }
 
@@ -210,9 +220,9 @@ static strata_element find_element(const char *text)
 bool convert_element(PyObject *object, strata_element *out)
 {
     PyObject *text = element_text(object);
-    PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+    PyObject *bytes;
+    const char *word = convert_words(text, &bytes);
     Py_XDECREF(text);
-    const char *word = bytes ? PyBytes_AsString(bytes) : NULL;
     *out = word ? find_element(word) : STRATA_ELEMENT_NONE;
     Py_XDECREF(bytes);
     if (word && *out == STRATA_ELEMENT_NONE)
@@ -230,8 +240,8 @@ bool convert_tag(PyObject *object, strata_tag *out)
     *out = strata_tag_current();
     if (!object || object == Py_None)
         return true;
-    PyObject *bytes = PyUnicode_AsUTF8String(object);
-    const char *name = bytes ? PyBytes_AsString(bytes) : NULL;
+    PyObject *bytes;
+    const char *name = convert_words(object, &bytes);
     const strata_status status = name ? strata_tag_intern(name, out) : STRATA_SUCCESS;
     Py_XDECREF(bytes);
     if (status != STRATA_SUCCESS)

@@ -4,6 +4,8 @@
 static PyMethodDef module_methods[] = {
     {"runtime", runtime_get_default, METH_VARARGS,
      "runtime(device=0, /)\n--\n\nThe process's runtime of a device, which the first call makes from STRATA_STACK."},
+    {"made_runtimes", runtime_made, METH_NOARGS,
+     "made_runtimes()\n--\n\nThe stacks of the process's runtimes that exist, by their devices."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -59,6 +59,10 @@ bool convert_stream(PyObject *object, CUstream *out);
 bool convert_size(PyObject *object, size_t *out);
 bool convert_amount(PyObject *object, strata_amount *out);
 bool convert_element(PyObject *object, strata_element *out);
+/* The UTF-8 of a text (NULL: an exception is set), without NUL; *bytes holds it, and is the caller's. NULL with an
+ * exception. */
+const char *convert_words(PyObject *text, PyObject **bytes);
+
 bool convert_tag(PyObject *object, strata_tag *out);
 bool convert_access(const char *text, strata_access *out);
 const element_name *convert_element_name(strata_element type);
@@ -85,6 +89,7 @@ void runtime_dealloc(PyObject *self);
 
 /* Destroys a private runtime; after an error it exists, and the next call continues. */
 strata_status runtime_destroy(runtime_object *self);
+PyObject *runtime_made(PyObject *module, PyObject *ignored);
 PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 
 /* The runtime of an open object; NULL with an exception: it is closed. */

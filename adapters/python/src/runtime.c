@@ -58,6 +58,25 @@ PyObject *runtime_get_default(PyObject *module, PyObject *arguments)
     return Py_NewRef(defaults[device]);
 }
 
+PyObject *runtime_made(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    PyObject *all = PyDict_New();
+    for (int device = 0; all && device < MOST_DEVICES; device++) {
+        strata_runtime *runtime;
+        if (strata_runtime_get_if_present(device, &runtime) != STRATA_SUCCESS || !runtime)
+            continue;
+        PyObject *number = PyLong_FromLong(device);
+        PyObject *stack = PyUnicode_FromString(strata_stack_text(strata_runtime_stack(runtime)));
+        if (!number || !stack || PyDict_SetItem(all, number, stack) != 0)
+            Py_CLEAR(all);
+        Py_XDECREF(number);
+        Py_XDECREF(stack);
+    }
+    return all;
+}
+
 static bool event_mode(const char *word, strata_event_mode *out)
 {
     *out = strcmp(word, "early") == 0 ? STRATA_EVENTS_EARLY : STRATA_EVENTS_LATE;

@@ -154,11 +154,13 @@ static PyObject *runtime_set(PyObject *self, PyObject *arguments)
     strata_status status;
     if (!runtime || !PyArg_ParseTuple(arguments, "sO:set", &name, &value))
         return NULL;
-    PyObject *text = PyObject_Str(value);
-    PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+    PyObject *text = PyObject_Str(value), *bytes;
+    words = convert_words(text, &bytes);
     Py_XDECREF(text);
-    if (!bytes || !(words = PyBytes_AsString(bytes)))
+    if (!words) {
+        Py_XDECREF(bytes);
         return NULL;
+    }
     RUNTIME_CALL_BEGIN((runtime_object *)self)
     status = strata_control_set_text(strata_runtime_stack(runtime), name, words);
     RUNTIME_CALL_END((runtime_object *)self)

@@ -16,7 +16,9 @@ In a forked child nothing of Strata's works, and freeing does nothing: start pro
 
 from __future__ import annotations
 
+import importlib as _importlib
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import (
     Buffer,
@@ -45,6 +47,7 @@ from ._core import (
     stream_handle,
     tag,
     library_name as _library_name,
+    made_runtimes as _made_runtimes,
     version as _version,
 )
 
@@ -92,16 +95,23 @@ def configure(*, driver: str | None = None, stack: str | None = None, device: in
     driver  "cuda", "sim" (no GPU needed), "auto", or a library's path; STRATA_DRIVER in the environment wins
     stack   the text of the stack, such as "budget(limit=80%), statistics, pool". It is put into the environment as
             STRATA_STACK, so that child processes take it, too
-    device  checks at once that the runtime of this device has that stack, and makes it if there is none
+    device  makes the runtime of this device at once, so that an error in the text is raised here
 
     An Error of the status BUSY, or a ValueError, says that it is too late.
     """
     if driver is not None:
         choose_driver(driver)
-    if stack is not None:
-        _os.environ["STRATA_STACK"] = stack
-    if stack is not None and device is not None:
-        found = runtime(device).stack
+    if stack is None:
+        return
+    _check_is_early(stack)
+    _os.environ["STRATA_STACK"] = stack
+    if device is not None:
+        runtime(device)
+        _check_is_early(stack)
+
+
+def _check_is_early(stack: str) -> None:
+    for device, found in _made_runtimes().items():
         if found.split() != stack.split():
             raise ValueError(
                 f"the runtime of device {device} has the stack {found!r} already; "
@@ -139,3 +149,22 @@ def get_include() -> str:
 def get_library() -> str:
     """The C library that this package uses, for ctypes and for linkers."""
     return _os.path.join(get_prefix(), "lib", _library_name)
+
+
+_ADAPTERS = ("cuda_core", "cupy", "numba", "torch")
+
+if _TYPE_CHECKING:
+    from . import cuda_core, cupy, numba, torch
+else:
+
+    def __getattr__(name: str) -> object:
+        """strata.cupy and the others, imported when they are first used: each needs its library."""
+        if name not in _ADAPTERS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return _importlib.import_module("." + name, __name__)
+        except ImportError as error:
+            raise AttributeError(f"strata.{name} cannot be imported: {error}") from error
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_ADAPTERS})
