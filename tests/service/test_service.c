@@ -258,7 +258,8 @@ static void a_function_runs_with_the_context_current_between_its_hooks(void **st
 static void every_kind_of_request_is_refused_by_a_full_queue(void **state)
 {
     (void)state;
-    strata_service *small = test_service_make(&(strata_service_options){.queue_capacity = 1});
+    enum { CAPACITY = 8 };
+    strata_service *small = test_service_make(&(strata_service_options){.queue_capacity = CAPACITY});
     strata_ref *one = test_service_allocate(small, 64), *other = test_service_allocate(small, 64);
     strata_host_buffer *buffer = test_buffer(64, 0);
     strata_service_graph *ended, *open;
@@ -274,6 +275,8 @@ static void every_kind_of_request_is_refused_by_a_full_queue(void **state)
     const strata_kernel kernel = {.module = 1, .entry = "any"};
     const strata_service_blas_call scal = {.routine = STRATA_BLAS_SCAL, .call.vectors.x = strata_blas_of_ref(one)};
     strata_future *held = test_close_gate(small, &gate);
+    for (int i = 1; i < CAPACITY; i++)
+        check_ok(strata_service_allocate(small, STRATA_ELEMENT_U8, 1, NULL, NULL));
     const strata_status refused[] = {
         strata_service_allocate(small, STRATA_ELEMENT_U8, 1, NULL, NULL),
         strata_service_allocate_raw(small, STRATA_ELEMENT_U8, 1, NULL, NULL),
