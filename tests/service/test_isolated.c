@@ -460,6 +460,25 @@ static void too_many_losses_stop_the_service(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+static void three_losses_in_a_minute_are_survived_by_default(void **state)
+{
+    (void)state;
+    enum { SURVIVED = 3 };
+    strata_service *own = test_service_make(&test_options);
+    for (int i = 0; i < SURVIVED; i++) {
+        const uint64_t generation = test_generation(own);
+        kill(test_worker(own), SIGKILL);
+        test_wait_replaced(own, generation);
+        check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    }
+    kill(test_worker(own), SIGKILL);
+    for (int i = 0; i < 2000 && strata_service_stopped(own) == STRATA_SUCCESS; i++)
+        test_sleep_ms(5);
+    check_status(strata_service_stopped(own), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, "rebuilt 3 times within 60 s");
+    check_ok(strata_service_destroy(own));
+}
+
 static void a_buffer_of_the_service_works_with_the_next_worker(void **state)
 {
     (void)state;
@@ -568,6 +587,101 @@ static void a_forked_child_inherits_nothing(void **state)
     check_ok(test_copy(service, ref, shared, true));
     strata_host_buffer_release(shared);
     check_ok(strata_ref_release(ref));
+}
+
+/* Neither process can change its size under the other, and there is no further process that has it by name. */
+static void shared_memory_is_sealed(void **state)
+{
+    (void)state;
+    strata_host_buffer *shared, *plain = test_buffer(100, 0);
+    strata_ref *ref = test_service_allocate(service, 100);
+    size_t count = 0;
+    check_ok(strata_service_buffer_create(service, 100, &shared));
+    check_ok(test_copy(service, ref, shared, true));
+    check_ok(test_copy(service, ref, plain, true)); /* through the staging area */
+    for (int fd = 3; fd < 256; fd++) {
+        char path[64], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, target, sizeof target - 1) <= 0 || strncmp(target, "/memfd:strata", 13) != 0)
+            continue;
+        const int seals = fcntl(fd, F_GET_SEALS), needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+        assert_int_equal(seals & needed, needed);
+        assert_int_not_equal(ftruncate(fd, 0), 0);
+        count++;
+    }
+    assert_true(count >= 2);
+    strata_host_buffer_release(shared);
+    strata_host_buffer_release(plain);
+    check_ok(strata_ref_release(ref));
+}
+
+static long line_of_status(pid_t process, const char *name)
+{
+    char path[64], line[256];
+    long value = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, name, strlen(name)) == 0)
+            value = strtol(line + strlen(name), NULL, 10);
+    fclose(file);
+    return value;
+}
+
+static void a_worker_has_no_more_rights_than_its_parent(void **state)
+{
+    (void)state;
+    const pid_t worker = test_worker(service);
+    assert_int_equal(line_of_status(worker, "NoNewPrivs:"), 1);
+    assert_int_equal(line_of_status(worker, "Uid:"), (long)getuid());
+    assert_int_equal(line_of_status(worker, "Gid:"), (long)getgid());
+    assert_int_equal(line_of_status(worker, "PPid:"), (long)getpid());
+}
+
+/* Descriptors of a worker are its own: a file that this program has open, inheritable, is not among them. */
+static void a_worker_inherits_no_descriptor(void **state)
+{
+    (void)state;
+    const int mine = open("/dev/zero", O_RDONLY); /* without O_CLOEXEC */
+    strata_service *own = test_service_make(&test_options);
+    char path[300], target[64];
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)test_worker(own));
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        memset(target, 0, sizeof target);
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", (int)test_worker(own), entry->d_name);
+        if (readlink(path, target, sizeof target - 1) > 0)
+            assert_string_not_equal(target, "/dev/zero");
+    }
+    closedir(folder);
+    close(mine);
+    check_ok(strata_service_destroy(own));
+}
+
+/* ---- images ---- */
+
+/* What a binary says of itself is compared with the bytes that there are, before the driver reads it. */
+static void images_that_are_not_whole_are_refused(void **state)
+{
+    (void)state;
+    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 190, 0};
+    static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 200, 0, 0, 0, 0, 0, 0, 0, 1, 2};
+    static const unsigned char wrapper[24] = {0xb1, 0x43, 0x62, 0x46, 1};
+    static const struct {
+        const unsigned char *bytes;
+        size_t count;
+    } images[] = {{elf, sizeof elf}, {fatbin, sizeof fatbin}, {wrapper, sizeof wrapper}};
+    const uint64_t generation = test_generation(service);
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        strata_future *future;
+        check_ok(strata_service_load(service, images[i].bytes, images[i].count, NULL, &future));
+        check_status(strata_future_wait(future), STRATA_ERROR_INVALID_VALUE);
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "is not whole");
+        strata_future_release(future);
+    }
+    assert_int_equal(test_generation(service), generation);
 }
 
 static const char *program_path;
@@ -681,11 +795,16 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_worker_that_stops_answering_is_replaced),
         cmocka_unit_test(a_worker_at_rest_is_not_asked),
         cmocka_unit_test(too_many_losses_stop_the_service),
+        cmocka_unit_test(three_losses_in_a_minute_are_survived_by_default),
         cmocka_unit_test(a_buffer_of_the_service_works_with_the_next_worker),
         cmocka_unit_test(a_deadline_ends_work_that_does_not),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_program_that_ignores_its_children_has_no_zombie),
         cmocka_unit_test(a_forked_child_inherits_nothing),
+        cmocka_unit_test(shared_memory_is_sealed),
+        cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),
+        cmocka_unit_test(a_worker_inherits_no_descriptor),
+        cmocka_unit_test(images_that_are_not_whole_are_refused),
         cmocka_unit_test(a_worker_dies_with_its_program),
         cmocka_unit_test(a_program_that_is_missing_or_no_worker_is_named),
         cmocka_unit_test(the_program_itself_has_opened_no_driver),

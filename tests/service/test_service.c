@@ -6,6 +6,10 @@
 #include <unistd.h>
 
 #include "support/service_cases.h"
+#include "support/stall.h"
+
+#include <strata/service_blas.h>
+#include <strata/service_graph.h>
 
 /* ---- memory ---- */
 
@@ -316,6 +320,103 @@ static void a_function_runs_with_the_context_current_between_its_hooks(void **st
     check_ok(strata_ref_release(seen.ref));
 }
 
+/* ---- limits of every kind ---- */
+
+static void every_kind_of_request_is_refused_by_a_full_queue(void **state)
+{
+    (void)state;
+    enum { CAPACITY = 8 };
+    strata_service *small = test_service_make(&(strata_service_options){.queue_capacity = CAPACITY});
+    strata_ref *one = test_service_allocate(small, 64), *other = test_service_allocate(small, 64);
+    strata_host_buffer *buffer = test_buffer(64, 0);
+    strata_service_graph *ended, *open;
+    strata_future *future;
+    test_gate gate;
+    check_ok(strata_service_graph_begin(small, NULL, &ended));
+    check_ok(strata_service_fill(small, one, 1, 1, &(strata_send_options){.graph = ended}, NULL));
+    check_ok(strata_service_graph_end(ended, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_service_graph_begin(small, NULL, &open));
+    check_ok(strata_service_fill(small, one, 1, 1, &(strata_send_options){.graph = open}, NULL));
+    const strata_service_operation operation = {.function = fill};
+    const strata_kernel kernel = {.module = 1, .entry = "any"};
+    const strata_service_blas_call scal = {.routine = STRATA_BLAS_SCAL, .call.vectors.x = strata_blas_of_ref(one)};
+    strata_future *held = test_close_gate(small, &gate);
+    for (int i = 1; i < CAPACITY; i++)
+        check_ok(strata_service_allocate(small, STRATA_ELEMENT_U8, 1, NULL, NULL));
+    const strata_status refused[] = {
+        strata_service_allocate(small, STRATA_ELEMENT_U8, 1, NULL, NULL),
+        strata_service_allocate_raw(small, STRATA_ELEMENT_U8, 1, NULL, NULL),
+        strata_service_copy_to_host(small, one, buffer, NULL, NULL),
+        strata_service_copy_from_host(small, buffer, one, NULL, NULL),
+        strata_service_copy(small, one, other, NULL, NULL),
+        strata_service_fill(small, one, 1, 1, NULL, NULL),
+        strata_service_run(small, &operation, NULL, NULL),
+        strata_service_record_graph(small, &operation, NULL, NULL),
+        strata_service_launch_graph(small, (strata_graph *)&gate, NULL, NULL), /* not looked at */
+        strata_service_load(small, test_fill_ptx, 0, NULL, NULL),
+        strata_service_launch(small, &kernel, NULL, NULL),
+        strata_service_blas(small, &scal, NULL, NULL),
+        strata_service_graph_end(open, NULL, NULL),
+        strata_service_graph_launch(ended, NULL, NULL),
+    };
+    test_open_gate(&gate, held);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (refused[i] != STRATA_ERROR_QUEUE_FULL)
+            fail_msg("request %zu: %s", i, strata_status_name(refused[i]));
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    strata_service_graph_release(ended);
+    strata_service_graph_release(open);
+    check_ok(strata_ref_release(one));
+    check_ok(strata_ref_release(other));
+    check_ok(strata_service_destroy(small));
+}
+
+/* ---- time limits of work that goes on ---- */
+
+static strata_status begin_stall(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    *(test_stall **)data = test_stall_begin(stream);
+    return STRATA_SUCCESS;
+}
+
+/* An allocation that comes too late gives its memory back; the buffer of a copy is held until it has ended. */
+static void what_comes_after_the_time_limit_is_dropped_and_its_buffer_held_until_then(void **state)
+{
+    (void)state;
+    test_stall *stalled;
+    const strata_service_operation operation = {.function = begin_stall, .data = &stalled};
+    const strata_send_options send = {.timeout = 20000000};
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer;
+    strata_future *first, *copied, *allocated;
+    strata_answer answer;
+    check_ok(strata_service_buffer_create(service, 64, &buffer));
+    memset(strata_host_buffer_memory(buffer), 9, 64);
+    check_ok(strata_service_run(service, &operation, NULL, &first));
+    check_ok(strata_service_copy_to_host(service, ref, buffer, &send, &copied));
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &allocated));
+    check_status(strata_future_wait(copied), STRATA_ERROR_TIMEOUT);
+    check_status(strata_future_wait(allocated), STRATA_ERROR_TIMEOUT);
+    check_ok(strata_future_take(copied, &answer));
+    assert_null(answer.buffer);
+    assert_int_equal(strata_host_buffer_handles(buffer), 2);
+    assert_null(test_take(allocated).ref);
+    test_stall_release(stalled);
+    assert_int_equal(test_take(first).status, STRATA_SUCCESS);
+    for (int i = 0; i < 20000 && strata_host_buffer_handles(buffer) != 1; i++)
+        usleep(500);
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    assert_true(test_buffer_has(buffer, 0));                                       /* it went on */
+    check_status(strata_future_take(copied, &answer), STRATA_ERROR_INVALID_VALUE); /* there was one answer */
+    strata_future_release(copied);
+    test_stall_end(stalled);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
 static strata_status fail_on_purpose(strata_runtime *runtime, CUstream stream, void *data)
 {
     (void)stream;
@@ -481,6 +582,8 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_at_once),
         cmocka_unit_test(high_priority_begins_first_and_each_keeps_its_order),
         cmocka_unit_test(a_function_runs_with_the_context_current_between_its_hooks),
+        cmocka_unit_test(every_kind_of_request_is_refused_by_a_full_queue),
+        cmocka_unit_test(what_comes_after_the_time_limit_is_dropped_and_its_buffer_held_until_then),
         cmocka_unit_test(a_function_that_fails_answers_its_status_and_its_record),
         cmocka_unit_test(a_graph_is_recorded_and_launched_again_and_again),
         cmocka_unit_test(a_snapshot_has_the_context_and_the_primary_stream),

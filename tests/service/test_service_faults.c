@@ -7,6 +7,8 @@
 #include "support/effort.h"
 #include "support/service.h"
 
+#include <strata/info.h>
+#include <strata/service_blas.h>
 #include <strata/service_graph.h>
 
 static double seconds(void)
@@ -221,6 +223,122 @@ static void a_service_that_is_reset_too_often_stops(void)
     child_ok(strata_service_destroy(service));
 }
 
+static sem_t context_may_begin;
+static CUresult (*real_stream_create)(CUstream *stream, unsigned flags, int priority);
+
+static CUresult create_stream_later(CUstream *stream, unsigned flags, int priority)
+{
+    sem_wait(&context_may_begin);
+    sem_post(&context_may_begin);
+    return real_stream_create(stream, flags, priority);
+}
+
+enum { PENDING = 6 };
+
+static int order[PENDING];
+static _Atomic int answered;
+
+static void note_order(strata_future *future, void *data)
+{
+    (void)future;
+    order[atomic_fetch_add(&answered, 1)] = (int)(intptr_t)data;
+}
+
+/* Requests that come while the context is made again wait in order, up to pending_queue_capacity. */
+static void requests_during_a_rebuild(void)
+{
+    test_open_driver_quietly();
+    strata_service *service = make(&(strata_service_options){.pending_queue_capacity = PENDING, .libraries = ""});
+    strata_service_stats stats;
+    strata_service_snapshot snapshot;
+    strata_library library = {.name = "left"};
+    strata_future *future;
+    sem_init(&context_may_begin, 0, 0);
+    real_stream_create = strata_cu.StreamCreateWithPriority;
+    strata_cu.StreamCreateWithPriority = create_stream_later;
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        exit(77);
+    strata_device_check(0);
+    child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    child_check(take(future).failure == STRATA_FAILURE_POISONED);
+    do
+        child_ok(strata_service_get_stats(service, &stats));
+    while (stats.ready || stats.queued || stats.in_flight);
+    for (int i = 0; i < PENDING; i++) {
+        const strata_send_options send = {.callback = note_order, .data = (void *)(intptr_t)i};
+        child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, NULL));
+    }
+    child_status(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
+    child_ok(strata_service_get_stats(service, &stats));
+    child_check(!stats.ready && stats.queued == PENDING && stats.in_flight == 0);
+    child_ok(strata_service_get_snapshot(service, &snapshot));
+    child_check(!snapshot.ready && !snapshot.context && !snapshot.stream && !snapshot.runtime);
+    child_ok(strata_service_find_library(service, "blas", &library));
+    child_check(!library.name && !library.handle);
+    child_status(strata_service_wait_ready(service, 1000), STRATA_ERROR_TIMEOUT);
+    child_check(answered == 0);
+    sem_post(&context_may_begin);
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    for (int i = 0; i < 20000 && answered < PENDING; i++)
+        usleep(500);
+    for (int i = 0; i < PENDING; i++)
+        child_check(order[i] == i);
+    child_ok(strata_service_get_stats(service, &stats));
+    child_check(stats.done == PENDING && stats.rebuilds == 1);
+    child_ok(strata_service_destroy(service));
+}
+
+/* ---- several devices ---- */
+
+/* Each has a service, and the choice among them follows what they have. */
+static void a_service_for_each_device(void)
+{
+    test_open_driver_quietly();
+    enum { ROOM = 16 };
+    strata_service *services[ROOM], *chosen, *seen[ROOM];
+    strata_driver_info driver;
+    size_t count = 0;
+    child_ok(strata_driver_get_info(&driver));
+    if (driver.device_count < 2 || driver.device_count > ROOM)
+        exit(77);
+    const size_t devices = (size_t)driver.device_count;
+    child_status(strata_services_create(NULL, services, devices - 1, &count), STRATA_ERROR_INVALID_VALUE);
+    child_check_words("and room for");
+    count = 0;
+    child_ok(strata_services_create(&(strata_service_options){.device = 55}, services, ROOM, &count));
+    child_check(count == devices);
+    for (size_t i = 0; i < count; i++) {
+        strata_service_snapshot snapshot;
+        CUdevice device = -1;
+        child_ok(strata_service_wait_ready(services[i], 60ull * TEST_SECOND));
+        child_ok(strata_service_get_snapshot(services[i], &snapshot));
+        child_check(strata_cu.CtxSetCurrent(snapshot.context) == CUDA_SUCCESS &&
+                    strata_cu.CtxGetDevice(&device) == CUDA_SUCCESS && device == (CUdevice)i);
+    }
+    for (size_t i = 0; i < count; i++) { /* one after the other */
+        child_ok(strata_services_place(services, count, STRATA_PLACEMENT_ROUND_ROBIN, NULL, &seen[i]));
+        for (size_t j = 0; j < i; j++)
+            child_check(seen[i] != seen[j]);
+    }
+    strata_service_stats stats;
+    child_ok(strata_service_get_stats(services[0], &stats));
+    strata_ref *large = allocate(services[0], stats.free_bytes / 2);
+    child_ok(strata_services_place(services, count, STRATA_PLACEMENT_LEAST_LOADED, NULL, &chosen));
+    child_check(chosen != services[0]); /* as many requests, and more free bytes */
+    const strata_placement_conditions conditions = {.free_bytes = stats.free_bytes / 4 * 3, .ready = true};
+    child_ok(strata_services_place(services, 2, STRATA_PLACEMENT_ROUND_ROBIN, &conditions, &chosen));
+    child_check(chosen == services[1]);
+    child_ok(strata_services_place(services, 2, STRATA_PLACEMENT_ROUND_ROBIN, &conditions, &chosen));
+    child_check(chosen == services[1]);
+    child_ok(strata_ref_release(large));
+    for (size_t i = 0; i < count; i++)
+        child_ok(strata_service_destroy(services[i]));
+    count = 1;
+    child_ok(strata_services_create(NULL, services, ROOM, &count));
+    child_check(count == 1);
+    child_ok(strata_service_destroy(services[0]));
+}
+
 /* ---- the handler ---- */
 
 static int asked;
@@ -281,6 +399,8 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(reset_with_graphs),
     TEST_SCENARIO(a_service_that_is_reset_too_often_stops),
     TEST_SCENARIO(other_failures_ask_the_handler),
+    TEST_SCENARIO(requests_during_a_rebuild),
+    TEST_SCENARIO(a_service_for_each_device),
 };
 
 static void a_poisoned_context_answers_all_that_is_pending(void **state)
@@ -316,6 +436,19 @@ static void the_handler_decides_about_other_failures(void **state)
     test_child_run("other_failures_ask_the_handler", NULL);
 }
 
+static void requests_that_come_during_a_rebuild_wait_in_order(void **state)
+{
+    (void)state;
+    test_child_run("requests_during_a_rebuild", NULL);
+}
+
+static void each_device_has_a_service_and_the_choice_follows_what_they_have(void **state)
+{
+    (void)state;
+    static const char *const two[] = {"STRATA_SIM_DEVICES=2", NULL};
+    test_child_run("a_service_for_each_device", two);
+}
+
 int main(int count, char **arguments)
 {
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -326,6 +459,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(graphs_of_requests_are_stale_after_a_reset_and_are_made_again),
         cmocka_unit_test(rebuilds_are_limited),
         cmocka_unit_test(the_handler_decides_about_other_failures),
+        cmocka_unit_test(requests_that_come_during_a_rebuild_wait_in_order),
+        cmocka_unit_test(each_device_has_a_service_and_the_choice_follows_what_they_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

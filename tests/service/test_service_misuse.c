@@ -219,6 +219,23 @@ static void a_device_has_as_many_services_as_are_made(void **state)
     check_ok(strata_ref_release(ours));
 }
 
+/* It has no address to put into a launch. */
+static void the_launch_recorder_takes_no_memory_of_a_worker(void **state)
+{
+    (void)state;
+    strata_service *isolated = test_service_make(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED});
+    strata_ref *ref = test_service_allocate(isolated, 64);
+    strata_runtime *runtime;
+    strata_launch launch;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    check_ok(strata_launch_begin(&launch, runtime, NULL, STRATA_LAUNCH_STRICT));
+    check_status(strata_launch_use_ref(&launch, ref, STRATA_ACCESS_WRITE), STRATA_ERROR_UNSUPPORTED);
+    strata_launch_end(&launch);
+    check_ok(strata_runtime_destroy(runtime));
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(isolated));
+}
+
 /* ---- the service's own threads ---- */
 
 /* What calls on a thread of the service give. */
@@ -406,6 +423,7 @@ int main(void)
         cmocka_unit_test(the_limit_of_a_request_does_not_wait_for_the_next_poll),
         cmocka_unit_test(what_has_no_bytes_has_no_memory_and_is_refused_elsewhere),
         cmocka_unit_test(a_device_has_as_many_services_as_are_made),
+        cmocka_unit_test(the_launch_recorder_takes_no_memory_of_a_worker),
         cmocka_unit_test(a_function_on_the_services_thread_does_not_wait_for_itself),
         cmocka_unit_test(a_callback_may_shut_its_service_down_and_not_destroy_it),
         cmocka_unit_test(threads_that_ask_while_it_shuts_down_are_all_answered),

@@ -181,6 +181,12 @@ static void on_pooled_streams_with_a_thread_that_waits(void **state)
                                    .completion = STRATA_COMPLETION_SYNCHRONIZING});
 }
 
+static void in_a_worker(void **state)
+{
+    (void)state;
+    meet(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED});
+}
+
 int main(void)
 {
     test_open_driver();
@@ -191,6 +197,7 @@ int main(void)
         cmocka_unit_test(on_a_stream_for_each_sender),
         cmocka_unit_test(on_pooled_streams_with_host_functions),
         cmocka_unit_test(on_pooled_streams_with_a_thread_that_waits),
+        cmocka_unit_test(in_a_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
