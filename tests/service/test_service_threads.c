@@ -123,7 +123,7 @@ static void *run(void *data)
     sender *self = data;
     for (size_t i = 1; i <= each; i++) {
         while (atomic_load(&self->under_way) >= WINDOW)
-            sched_yield();
+            usleep(20); /* threads that yield in a loop can keep a worker from running for seconds */
         send_any(self, i);
     }
     while (atomic_load(&self->under_way))
