@@ -70,6 +70,7 @@ struct strata_future {
     struct strata_fence *fence; /* behind its work, or NULL: there is none to wait for */
     uint64_t host_call;         /* of its lane: it is complete when so many ran; 0: not used */
     uint64_t number;            /* isolated: its operations that the worker has not answered */
+    bool placed;                /* counts towards the queue's limit; the submitter, then the service's thread */
     uint64_t recorded;          /* in a recording: the number of what an allocation or a load gives; else 0 */
 
     /* What the request is about; held by the service until it is finished. */

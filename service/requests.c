@@ -144,6 +144,14 @@ static void wait_for_answer(const strata_future *request)
         strata_backoff(&spins);
 }
 
+/* The request no longer counts towards the limit of the queue. */
+static void give_place(strata_future *request)
+{
+    if (request->placed)
+        service_mailbox_unreserve(&request->service->mailbox);
+    request->placed = false;
+}
+
 void service_request_finish(strata_future *request)
 {
     strata_service *service = request->service;
@@ -155,7 +163,7 @@ void service_request_finish(strata_future *request)
     if (request->kind == SERVICE_MAKE_GRAPH && request->recorded_graph)
         service_graph_drop_recording(request->recorded_graph);
     let_go(request);
-    service_mailbox_unreserve(&service->mailbox);
+    give_place(request);
     service_future_unhold(request);
 }
 
@@ -207,23 +215,31 @@ void service_request_succeed(strata_future *request)
     answer.status = STRATA_SUCCESS;
     if (service->recorder)
         service_recorder_answer(service->recorder, request, &answer);
+    give_place(request);
     publish(request, &answer, NULL);
 }
 
-void service_request_fail(strata_future *request, const strata_error *error)
+static void fail(strata_future *request, const strata_error *error, bool is_over)
 {
     if (!service_future_claim(request))
         return;
     strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
     request->buffer = NULL;
+    if (is_over)
+        give_place(request);
     publish(request, &answer, error);
+}
+
+void service_request_fail(strata_future *request, const strata_error *error)
+{
+    fail(request, error, true);
 }
 
 void service_request_note_failure(strata_future *request, const strata_error *error)
 {
     request->failed = (strata_error *)(uintptr_t)copy_error(error);
     if (!request->failed)
-        service_request_fail(request, error); /* before its turn: there is no memory to wait with */
+        fail(request, error, false); /* before its turn: there is no memory to wait with */
 }
 
 /* The work of one that has begun goes on, with the buffer. */
@@ -290,8 +306,8 @@ strata_status service_request_submit(strata_future *request, strata_future **out
     if (out)
         service_future_hold(request);
     strata_status status = service_mailbox_reserve(&service->mailbox);
-    const bool reserved = status == STRATA_SUCCESS;
-    if (reserved && request->deadline)
+    request->placed = status == STRATA_SUCCESS;
+    if (request->placed && request->deadline)
         status = service_timer_add(&service->timer, request);
     if (status == STRATA_SUCCESS) {
         if (out)
@@ -299,8 +315,7 @@ strata_status service_request_submit(strata_future *request, strata_future **out
         service_mailbox_put(&service->mailbox, request);
         return STRATA_SUCCESS;
     }
-    if (reserved)
-        service_mailbox_unreserve(&service->mailbox);
+    give_place(request);
     if (out)
         service_future_unhold(request);
     service_request_drop(request);

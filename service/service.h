@@ -205,7 +205,8 @@ strata_status service_request_submit(strata_future *request, strata_future **out
 void service_request_drop(strata_future *request);
 
 /* Each answers it, unless that was done: with its result; with a failure; the last two, for any thread, while its work
- * goes on. */
+ * goes on. After the first two the service's thread finishes it before anything else; from just before the answer it
+ * has no place in the queue, which the next request can have. */
 void service_request_succeed(strata_future *request);
 void service_request_fail(strata_future *request, const strata_error *error);
 void service_request_give_up(strata_future *request, const strata_error *error);

@@ -18,7 +18,8 @@
  * is a thread, unless the request names one.
  *
  * Bounds: unanswered requests are limited, and more strictly while there is no context: a request beyond that answers
- * QUEUE_FULL at once.
+ * QUEUE_FULL at once. One that is cancelled, or reaches a time limit, counts until the service has dropped it, or its
+ * work has ended.
  *
  * A fork's child gets FORKED from every call with a service of its parent. One that it makes itself works where the
  * parent had not opened the driver. Any thread may call anything, except where it is said, but a service is not used

@@ -67,6 +67,23 @@ static void a_failure_that_is_unrecoverable_stops_the_service_which_says_why(voi
     check_ok(strata_service_destroy(service));
 }
 
+/* No handler is asked. */
+static void any_other_failure_stops_the_service_by_default(void **state)
+{
+    (void)state;
+    strata_service *service = test_service_make(NULL);
+    strata_status status = STRATA_ERROR_CORRUPTED;
+    const strata_service_operation operation = {.function = fail_as_told, .data = &status};
+    strata_future *future;
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    assert_int_equal(test_take(future).failure, STRATA_FAILURE_OTHER);
+    for (int i = 0; i < 20000 && strata_service_stopped(service) == STRATA_SUCCESS; i++)
+        usleep(500);
+    check_status(strata_service_stopped(service), STRATA_ERROR_CORRUPTED);
+    check_last_error(STRATA_ERROR_CORRUPTED, "dnn: its own text, number 7");
+    check_ok(strata_service_destroy(service));
+}
+
 /* cublasLt has no algorithm for f8 matrices of odd sizes. */
 static void cublas_fails_with_its_name_and_its_own_text(void **state)
 {
@@ -153,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_that_cost_nothing_have_their_class_and_text),
         cmocka_unit_test(a_failure_that_is_unrecoverable_stops_the_service_which_says_why),
+        cmocka_unit_test(any_other_failure_stops_the_service_by_default),
         cmocka_unit_test(cublas_fails_with_its_name_and_its_own_text),
         cmocka_unit_test(a_library_of_the_program_is_opened_with_the_context_and_handed_out),
     };

@@ -120,7 +120,7 @@ static CUresult create_stream_later(CUstream *stream, unsigned flags, int priori
 static void requests_wait_for_the_context_up_to_their_own_limit(void **state)
 {
     (void)state;
-    enum { PENDING = 5 };
+    enum { PENDING = 1024 }; /* the default */
     strata_service *service;
     strata_service_snapshot snapshot;
     strata_host_buffer *buffer;
@@ -128,7 +128,7 @@ static void requests_wait_for_the_context_up_to_their_own_limit(void **state)
     sem_init(&context_may_begin, 0, 0);
     real_stream_create = strata_cu.StreamCreateWithPriority;
     strata_cu.StreamCreateWithPriority = create_stream_later;
-    check_ok(strata_service_create(&(strata_service_options){.pending_queue_capacity = PENDING}, &service));
+    check_ok(strata_service_create(NULL, &service));
     check_status(strata_service_wait_ready(service, 1000000), STRATA_ERROR_TIMEOUT);
     check_ok(strata_service_get_snapshot(service, &snapshot));
     assert_false(snapshot.ready);

@@ -43,6 +43,15 @@ static bool is_cut(strata_status status)
     return status == STRATA_ERROR_TIMEOUT || status == STRATA_ERROR_CANCELLED;
 }
 
+static _Atomic bool told; /* the first wrong answer is printed */
+
+static void note_wrong(sender *self, const strata_answer *answer)
+{
+    if (atomic_fetch_add(&self->wrong, 1) == 0 && !atomic_exchange(&told, true))
+        print_error("wrong answer: %s: %s\n", strata_status_name(answer->status),
+                    answer->error ? answer->error->message : "");
+}
+
 /* Answers come in order, but for those that are cut short. */
 static void note_answer(strata_future *future, void *data)
 {
@@ -50,10 +59,10 @@ static void note_answer(strata_future *future, void *data)
     sender *self = request->from;
     strata_answer answer;
     if (atomic_fetch_add(&request->answers, 1) != 0 || strata_future_take(future, &answer) != STRATA_SUCCESS)
-        atomic_fetch_add(&self->wrong, 1);
+        note_wrong(self, &answer);
     const bool cut = is_cut(answer.status);
     if (answer.status != STRATA_SUCCESS && !(request->cuts && cut))
-        atomic_fetch_add(&self->wrong, 1);
+        note_wrong(self, &answer);
     if (!cut) {
         const size_t before = atomic_exchange(&self->last[request->priority], request->number);
         if (before >= request->number)
@@ -61,7 +70,7 @@ static void note_answer(strata_future *future, void *data)
     }
     if (request->copies && answer.status == STRATA_SUCCESS &&
         !test_buffer_has(answer.buffer, (unsigned char)self->number))
-        atomic_fetch_add(&self->wrong, 1);
+        note_wrong(self, &answer);
     strata_ref_release(answer.ref);
     strata_host_buffer_release(answer.buffer);
     atomic_fetch_add(&self->answered, 1);
@@ -114,7 +123,7 @@ static void *run(void *data)
     sender *self = data;
     for (size_t i = 1; i <= each; i++) {
         while (atomic_load(&self->under_way) >= WINDOW)
-            sched_yield();
+            usleep(20); /* threads that yield in a loop can keep a worker from running for seconds */
         send_any(self, i);
     }
     while (atomic_load(&self->under_way))

@@ -160,6 +160,53 @@ static void a_callback_comes_once_before_or_after_the_answer(void **state)
     sem_destroy(&called);
 }
 
+typedef struct chain {
+    strata_service *service;
+    _Atomic int left;
+    _Atomic int refused;
+    sem_t over;
+} chain;
+
+static void send_next(strata_future *future, void *data)
+{
+    chain *self = data;
+    const strata_send_options send = {.callback = send_next, .data = self};
+    (void)future;
+    if (atomic_fetch_sub(&self->left, 1) <= 0) {
+        sem_post(&self->over);
+        return;
+    }
+    if (strata_service_allocate(self->service, STRATA_ELEMENT_U8, 64, &send, NULL) == STRATA_SUCCESS)
+        return;
+    atomic_fetch_add(&self->refused, 1);
+    sem_post(&self->over);
+}
+
+/* It has left the queue: as many others as that has room for are unanswered meanwhile. */
+static void what_has_an_answer_has_left_its_place_in_the_queue_to_the_next(void **state)
+{
+    (void)state;
+    enum { CHAINS = 3, REQUESTS = 300 };
+    strata_service_options options = test_options;
+    options.queue_capacity = CHAINS;
+    chain all = {.service = test_service_make(&options), .left = REQUESTS};
+    sem_init(&all.over, 0, 0);
+    for (int i = 0; i < CHAINS; i++)
+        send_next(NULL, &all);
+    for (int i = 0; i < CHAINS; i++)
+        sem_wait(&all.over);
+    assert_int_equal(all.refused, 0);
+    sem_destroy(&all.over);
+    for (int i = 0; i < REQUESTS; i++) { /* from a thread that waits */
+        strata_future *futures[CHAINS];
+        for (int j = 0; j < CHAINS; j++)
+            check_ok(strata_service_allocate(all.service, STRATA_ELEMENT_U8, 64, NULL, &futures[j]));
+        for (int j = 0; j < CHAINS; j++)
+            check_ok(strata_ref_release(test_take(futures[j]).ref));
+    }
+    check_ok(strata_service_destroy(all.service));
+}
+
 /* ---- kernels ---- */
 
 static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
@@ -342,6 +389,7 @@ static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **st
         cmocka_unit_test(a_wrapped_buffer_goes_back_where_it_came_from),                                      \
         cmocka_unit_test(too_much_memory_fails_the_request_alone), cmocka_unit_test(an_answer_is_taken_once), \
         cmocka_unit_test(a_callback_comes_once_before_or_after_the_answer),                                   \
+        cmocka_unit_test(what_has_an_answer_has_left_its_place_in_the_queue_to_the_next),                     \
         cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),                                  \
         cmocka_unit_test(statistics_count_what_was_done), cmocka_unit_test(references_outlive_their_service), \
         cmocka_unit_test(every_call_of_a_forked_child_answers_forked),                                        \
