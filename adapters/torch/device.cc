@@ -22,10 +22,16 @@ std::string default_text(c10::DeviceIndex ordinal)
     return options.empty() ? "pool" : "pool(" + options + ")";
 }
 
+/* "8 GiB" has a blank, with which a value in a stack's text stands in quotes. */
+std::string budget_text(const std::string &budget)
+{
+    const char *quote = budget.find(' ') == std::string::npos ? "" : "\"";
+    return budget.empty() ? "" : "budget(limit=" + std::string(quote) + budget + quote + "), ";
+}
+
 strata_runtime *create_runtime(c10::DeviceIndex ordinal, const std::string &text, const std::string &budget)
 {
-    const std::string stack_text =
-        (budget.empty() ? "" : "budget(limit=" + budget + "), ") + (text.empty() ? default_text(ordinal) : text);
+    const std::string stack_text = budget_text(budget) + (text.empty() ? default_text(ordinal) : text);
     strata_runtime_config config{};
     config.size = sizeof config;
     config.device = ordinal;

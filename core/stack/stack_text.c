@@ -273,6 +273,17 @@ static strata_status read_option(reader *in, layer_text *layer, bool first)
     return store_value(in, &kind->options[which], &value, (char *)layer->options + kind->options[which].offset);
 }
 
+/* Behind an option's value, which ended at `end`. */
+static strata_status refuse_end(const reader *in, size_t end)
+{
+    if (in->at > end && is_word_character(in->text[in->at], ""))
+        return refuse(
+            in, in->at,
+            "expected ',' or ')'; a value with a blank stands in double quotes, and a size needs none: 8GiB or "
+            "\"8 GiB\"");
+    return refuse(in, in->at, "expected ',' or ')'");
+}
+
 static strata_status read_options(reader *in, layer_text *layer)
 {
     if (skip_space(in) != '(')
@@ -286,9 +297,10 @@ static strata_status read_options(reader *in, layer_text *layer)
         strata_status status = read_option(in, layer, first);
         if (status != STRATA_SUCCESS)
             return status;
-        char next = skip_space(in);
+        const size_t end = in->at;
+        const char next = skip_space(in);
         if (next != ',' && next != ')')
-            return refuse(in, in->at, "expected ',' or ')'");
+            return refuse_end(in, end);
         in->at++;
         if (next == ')')
             return STRATA_SUCCESS;

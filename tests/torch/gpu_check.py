@@ -3,14 +3,16 @@
     python3 tests/torch/gpu_check.py                            stock, use, memory: programs and features
     python3 tests/torch/gpu_check.py --quick                    less of each
     python3 tests/torch/gpu_check.py --modes stock,exec,bare    under `strata exec`
+    python3 tests/torch/gpu_check.py --speed                    are steps a second at least stock's, where the GPU decides?
 
 Modes: stock; use (strata.torch.use()); memory (the same with --memory-stack); exec (strata exec, with PyTorch's own
 cache); bare (strata exec, PYTORCH_NO_CUDA_MEMORY_CACHING=1). The programs know nothing of the mode.
 
 Each program runs in --processes processes for each mode, one after another, since how fast a process can launch work
 differs from process to process. Those of different modes take turns on the GPU, so that a change of its clock concerns
-all alike; the median of all turns counts. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a
-mode's results differ from those of the first mode, or a feature fails that the first mode passes.
+all alike; the median of all turns counts, with --speed of five, in programs whose GPU is never idle. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a
+mode's results differ from those of the first mode, a feature fails that the first mode passes, or with --speed a mode
+has fewer steps a second than the first, beyond --tolerance. --speed skips itself without a GPU or without PyTorch.
 """
 import argparse
 import json
@@ -27,6 +29,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAMS = os.path.join(HERE, "programs")
 STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96}
+SPEED_PROGRAMS = "gpt,resnet"  # GPU-bound; mlp and generate are bound by the host's launches
+SPEED_ROUNDS = 5
 QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32}
 
 
@@ -45,6 +49,9 @@ def parse():
     parser.add_argument("--rounds", type=int, default=0, help="timed turns of each process")
     parser.add_argument("--features", default="all", help="checks by name, with commas; all; empty: none")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--speed", action="store_true",
+                        help=f"modes stock and use, programs {SPEED_PROGRAMS}, medians of {SPEED_ROUNDS} by turns; no features")
+    parser.add_argument("--tolerance", type=float, default=1.0, help="of --speed, in percent of stock's steps a second")
     parser.add_argument("--slow", action="store_true", help="also torch.compile")
     parser.add_argument("--stack", default="", help="stack text of the modes use, exec and bare")
     parser.add_argument("--memory-stack", default="pool(prefer=memory)", help="stack text of the mode memory")
@@ -53,7 +60,24 @@ def parse():
     parser.add_argument("--path", default=python_path(), help="the folder with strata/")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that a process may take for one answer")
     parser.add_argument("--json", help="file for all that was measured")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.speed:
+        given = {argument.split("=")[0] for argument in sys.argv[1:]}
+        options.modes = options.modes if "--modes" in given else "stock,use"
+        options.programs = options.programs if "--programs" in given else SPEED_PROGRAMS
+        options.rounds = options.rounds or SPEED_ROUNDS
+        options.processes = options.processes or 1
+        options.features = options.budget = ""
+    return options
+
+
+def why_not_here():
+    """Why no program can run on this machine, or None."""
+    words = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 'PyTorch finds no GPU')"
+    asked = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
+    if asked.returncode != 0:
+        return asked.stderr.strip().splitlines()[-1]
+    return None if asked.stdout.strip().isdigit() else asked.stdout.strip()
 
 
 def command(options, mode, program, budget=""):
@@ -159,8 +183,8 @@ class Outcome:
         self.failure = next((worker.failure for worker in workers if worker.failure), None)
         self.errors = [line for worker in workers for line in worker.errors[-20:]]
         self.processes = [worker.turns for worker in workers]
-        speeds = [speed for worker in workers for speed in worker.speeds()]
-        self.speed = statistics.median(speeds) if speeds else 0.0
+        self.speeds = [speed for worker in workers for speed in worker.speeds()]
+        self.speed = statistics.median(self.speeds) if self.speeds else 0.0
         self.digests = [[turn["digest"] for turn in turns] for turns in self.processes]
         self.last = self.processes[-1][-1] if self.processes[-1] else None
 
@@ -216,6 +240,23 @@ def print_programs(outcomes):
     return failed
 
 
+def print_speeds(outcomes, tolerance):
+    """The turns of each mode, and whether their median is at least that of the first mode."""
+    failed = False
+    print(f"{'program':9} {'mode':7} {'median':>8} {'ratio':>6}  steps/s by turns")
+    for outcome in outcomes:
+        first = next(other for other in outcomes if other.program == outcome.program)
+        if outcome.failure or not first.speed:
+            failed = True
+            continue  # print_programs has told why
+        ratio = outcome.speed / first.speed
+        slow = ratio < 1 - tolerance / 100
+        failed = failed or slow
+        turns = " ".join(f"{speed:.2f}" for speed in outcome.speeds)
+        print(f"{outcome.program:9} {outcome.mode:7} {outcome.speed:8.2f} {ratio:6.3f}  {turns}{'  SLOWER' if slow else ''}")
+    return failed
+
+
 def run_features(options, mode, names, budget=""):
     words = command(options, mode, "features", budget) + names
     words += (["--slow"] if options.slow else []) + (["--limit"] if budget else [])
@@ -261,6 +302,10 @@ def print_features(results, modes):
 
 def main():
     options = parse()
+    reason = why_not_here() if options.speed else None
+    if reason:
+        print(f"skipped: {reason}")
+        return 0
     modes = options.modes.split(",")
     programs = [names.split("+") for names in options.programs.split(",") if names]
     steps = QUICK_STEPS if options.quick else STEPS
@@ -272,6 +317,8 @@ def main():
     if programs:
         outcomes = run_programs(options, modes, programs, processes, rounds, steps)
         failed = print_programs(outcomes) or failed
+        if options.speed:
+            failed = print_speeds(outcomes, options.tolerance) or failed
         kept["programs"] = [vars(outcome) for outcome in outcomes]
         print(f"[{time.time() - start:.0f} s]", flush=True)
     if options.features:

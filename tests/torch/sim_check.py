@@ -447,7 +447,7 @@ except RuntimeError as error:
 
 BUDGET = """
 import torch, strata.torch
-strata.torch.use(budget="256MiB")
+strata.torch.use(budget="256 MiB")
 held = torch.empty(200 << 20, dtype=torch.uint8, device="cuda")
 try:
     torch.empty(100 << 20, dtype=torch.uint8, device="cuda")

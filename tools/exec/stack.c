@@ -51,8 +51,11 @@ static void add_budget(text_builder *to, const exec_request *request)
 {
     add_layer(to, "budget(");
     if (request->budget) {
+        const char *quote = strchr(request->budget, ' ') ? "\"" : ""; /* "8 GiB" */
         add(to, "limit=");
+        add(to, quote);
         add(to, request->budget);
+        add(to, quote);
     }
     if (request->shared) {
         add(to, request->budget ? ", shared=" : "shared=");
