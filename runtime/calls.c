@@ -5,7 +5,6 @@
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
-#include "core/stack/own_stream_free.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/captures.h"
 #include "runtime/graph_frees.h"
@@ -87,33 +86,6 @@ strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUs
     return runtime->top->ops->top_allocate(runtime->top, bytes, stream, out);
 }
 
-/* Once there was a capture, or an open use. */
-static __attribute__((noinline)) strata_status
-deallocate_beside_captures(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
-{
-    strata_status status = strata_open_uses_record(runtime, block);
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (strata_runtime_keeps(runtime, block))
-        status = strata_kept_block_free(runtime, block, stream, own);
-    else if (!strata_captures_any(runtime) || !strata_captured_free(runtime, block, stream, own, &status))
-        status = own ? runtime->top->ops->top_deallocate(runtime->top, block)
-                     : strata_free_from_top(runtime->top, block, stream);
-    if (status == STRATA_SUCCESS)
-        strata_open_uses_forget(runtime, block);
-    return status;
-}
-
-strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
-{
-    if (__builtin_expect(!runtime || !block || stream == STRATA_STREAM_GONE, 0))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_runtime_deallocate_on: runtime or block is NULL, or stream is STRATA_STREAM_GONE, "
-                           "which is for layers; strata_runtime_deallocate finds the stream itself");
-    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block, stream, false)
-                                              : strata_free_from_top(runtime->top, block, stream);
-}
-
 /* After the driver's shutdown or the device's reset only the table's entry can be freed, if the block is still found.
  */
 static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
@@ -150,14 +122,6 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
         return status;
     }
     return strata_runtime_deallocate_on(runtime, &block, stream);
-}
-
-strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
-{
-    if (__builtin_expect(!runtime || !block, 0))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
-    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block, NULL, true)
-                                              : runtime->top->ops->top_deallocate(runtime->top, block);
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)

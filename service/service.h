@@ -260,6 +260,11 @@ void service_stop(strata_service *service, const strata_error *why);
 
 void *service_thread_run(void *service);
 
+/* ---- own_thread.c ---- */
+
+/* By the service's thread, first. */
+void service_enter_own_thread(const strata_service *service);
+
 /* Whether the calling thread is that of the service, which may have been destroyed if it is not. */
 bool service_is_own_thread(const strata_service *service);
 
