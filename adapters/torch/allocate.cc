@@ -36,7 +36,6 @@ bool is_refusal(strata_status status)
 static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, const Context &context,
                              strata_status *status)
 {
-    auto block = std::make_unique<Block>();
     const size_t allowed = device.pooled ? 0 : device.allowed.load(std::memory_order_relaxed);
     if (allowed &&
         strata_runtime_bytes_outstanding(device.runtime) + device.own_bytes.load(std::memory_order_relaxed) + bytes >
@@ -44,13 +43,9 @@ static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, 
         *status = STRATA_ERROR_OUT_OF_BUDGET;
         return nullptr;
     }
-    *status = request_block(device, bytes, stream, &block->memory);
-    if (*status != STRATA_SUCCESS)
-        return nullptr;
-    block->device = &device;
-    block->is_small = block->memory.bytes < small_limit;
-    block->allocated = true;
-    return device.enter(block.release(), context);
+    strata_block memory;
+    *status = request_block(device, bytes, stream, &memory);
+    return *status == STRATA_SUCCESS ? device.enter_memory(memory, context) : nullptr;
 }
 
 void *Device::allocate(size_t bytes, cudaStream_t stream)

@@ -84,26 +84,32 @@ static DeviceIndex current_device()
     return ordinal;
 }
 
-void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
+void *Allocator::allocate_on(DeviceIndex ordinal, size_t bytes, cudaStream_t stream)
 {
     TORCH_CHECK_WITH(OutOfMemoryError, bytes < exabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     if (!bytes)
         return nullptr;
-    void *address = device(current_device()).allocate(bytes, stream);
+    void *address = device(ordinal).allocate(bytes, stream);
     if (const auto *trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
         (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
     return address;
 }
 
+void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
+{
+    return allocate_on(current_device(), bytes, stream);
+}
+
 void *Allocator::raw_alloc(size_t bytes)
 {
-    return bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(current_device())) : nullptr;
+    const DeviceIndex ordinal = current_device();
+    return bytes ? allocate_on(ordinal, bytes, c10::cuda::getCurrentCUDAStream(ordinal)) : nullptr;
 }
 
 DataPtr Allocator::allocate(size_t bytes)
 {
     const DeviceIndex ordinal = current_device();
-    void *address = bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
+    void *address = bytes ? allocate_on(ordinal, bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
     return {address, address, &delete_block, c10::Device(c10::DeviceType::CUDA, ordinal)};
 }
 
@@ -213,7 +219,7 @@ double Allocator::getMemoryFraction(DeviceIndex ordinal)
     Device *of = device_if_used(ordinal);
     if (!of)
         return 1.0;
-    std::lock_guard<std::mutex> guard(of->lock);
+    std::lock_guard<SpinLock> guard(of->lock);
     return of->fraction;
 }
 
@@ -287,7 +293,7 @@ void Allocator::resetAccumulatedStats(DeviceIndex ordinal)
     if (!of)
         return;
     of->statistics();
-    std::lock_guard<std::mutex> guard(of->lock);
+    std::lock_guard<SpinLock> guard(of->lock);
     change_all(of->stats, [](Stat &stat) { stat.reset_accumulated(); });
     of->stats.num_alloc_retries = of->stats.num_ooms = of->stats.num_sync_all_streams = 0;
     of->stats.num_device_alloc = of->stats.num_device_free = 0;
@@ -302,7 +308,7 @@ void Allocator::resetPeakStats(DeviceIndex ordinal)
     of->statistics();
     if (of->pooled)
         of->set_value("pool.reserved.watermark", 0);
-    std::lock_guard<std::mutex> guard(of->lock);
+    std::lock_guard<SpinLock> guard(of->lock);
     change_all(of->stats, [](Stat &stat) { stat.reset_peak(); });
 }
 
@@ -323,7 +329,7 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
         const auto number = static_cast<size_t>(device->ordinal);
         if (!with_traces || number >= result.device_traces.size())
             continue;
-        std::lock_guard<std::mutex> guard(device->lock);
+        std::lock_guard<SpinLock> guard(device->lock);
         result.device_traces[number] = device->history.entries();
     }
     const auto convert = converter->makeConverter();
@@ -351,7 +357,7 @@ void Allocator::recordHistory(bool enabled, CreateContextFn create, size_t most,
         history_ = options;
     }
     for (Device *device : used()) {
-        std::lock_guard<std::mutex> guard(device->lock);
+        std::lock_guard<SpinLock> guard(device->lock);
         device->history.set(options);
     }
 }
@@ -377,7 +383,7 @@ void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)
     std::lock_guard<std::mutex> guard(lock_);
     trackers_.push_back(tracker);
     for (Device *device : used()) {
-        std::lock_guard<std::mutex> device_guard(device->lock);
+        std::lock_guard<SpinLock> device_guard(device->lock);
         device->history.attach(tracker);
     }
 }

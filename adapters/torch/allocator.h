@@ -113,6 +113,9 @@ class Allocator final : public CUDAAllocator
   private:
     Allocator() = default;
 
+    /* 0 bytes: NULL. The device is the current one, which was asked for once. */
+    void *allocate_on(DeviceIndex ordinal, size_t bytes, cudaStream_t stream);
+
     /* Every device that was used. */
     std::vector<Device *> used();
 

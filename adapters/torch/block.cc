@@ -1,6 +1,7 @@
 #include "block.h"
 
 #include <cstdint>
+#include <thread>
 
 namespace strata_torch
 {
@@ -20,6 +21,13 @@ size_t home_of(void *address, size_t slots)
 }
 
 } // namespace
+
+void SpinLock::wait()
+{
+    for (unsigned spins = 0; taken_.load(std::memory_order_relaxed); spins++)
+        if (spins > 100)
+            std::this_thread::yield();
+}
 
 BlockMap::Shard &BlockMap::shard_of(void *address)
 {
@@ -73,7 +81,7 @@ void BlockMap::Shard::remove(size_t gap)
 void BlockMap::add(Block *block)
 {
     Shard &shard = shard_of(block->address());
-    std::lock_guard<std::mutex> guard(shard.lock);
+    std::lock_guard<SpinLock> guard(shard.lock);
     if (2 * (shard.count + 1) > shard.slots.size())
         shard.grow();
     shard.put(block);
@@ -83,7 +91,7 @@ void BlockMap::add(Block *block)
 Block *BlockMap::take(void *address)
 {
     Shard &shard = shard_of(address);
-    std::lock_guard<std::mutex> guard(shard.lock);
+    std::lock_guard<SpinLock> guard(shard.lock);
     const size_t at = shard.find(address);
     if (at == not_there)
         return nullptr;

@@ -71,8 +71,11 @@ struct Device {
 
     BlockMap *blocks; /* of all devices */
 
-    std::mutex lock;
-    DeviceStats stats; /* guarded by lock, like all down to the blank line */
+    SpinLock lock;
+    DeviceStats stats;         /* guarded by lock, like all down to the blank line */
+    bool active_apart = false; /* a block was active without being allocated: `active` is counted by itself since */
+    Block *spare = nullptr;    /* blocks to be used again, linked by `next` */
+    size_t spare_count = 0;
     History history;
     double fraction = 1.0;
     int64_t chunks_before = 0;             /* made by the pool before the counts were reset */
@@ -143,9 +146,16 @@ struct Device {
     /* ---- statistics and snapshot: statistics.cc, snapshot.cc ---- */
 
     /* Enters a new block in the map and the statistics; `requested` for the program. Throws std::bad_alloc, and the
-     * block's memory is then free. */
+     * block's memory is then free. The second makes the block, of memory of the stack. */
     void *enter(Block *block, const Context &context);
-    void count_allocated(const Block &block); /* lock is held, as in the next three */
+    void *enter_memory(const strata_block &memory, const Context &context);
+
+    /* A block to fill, and one that is in no map any more; lock is held. The first throws std::bad_alloc. */
+    Block *take_spare();
+    bool keep_spare(Block *block); /* false: the caller deletes it, without the lock */
+
+    void count_allocated(const Block &block); /* lock is held, as in the next four */
+    void count_ended(const Block &block);     /* as the next two: freed and inactive at once */
     void count_freed(const Block &block);
     void count_inactive(const Block &block);
     void record(TraceEntry::Action action, const Block &block, const Context &context);
@@ -154,7 +164,9 @@ struct Device {
     std::vector<SegmentInfo> segments();
     size_t reserved_bytes();
     int64_t chunks_made() const; /* by the pool; 0 without one */
-    void report_to_profiler(const Block &block, bool allocated);
+    void report_to_profiler(const strata_block &memory, bool allocated);
+    void count_active_apart(); /* lock is held, as in the next */
+    void see_active();
 
     /* Gives the pool what is left of the fraction; pool_lock is held. */
     bool limit_pool() const;

@@ -14,7 +14,7 @@ void Device::set_fraction(double value)
     std::lock_guard<std::recursive_mutex> pool_guard(pool_lock);
     allowed.store(value < 1 ? std::max<size_t>(bytes, 1) : 0, std::memory_order_relaxed);
     TORCH_CHECK(limit_pool(), "Strata: ", strata_last_error()->message);
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<SpinLock> guard(lock);
     fraction = value;
 }
 

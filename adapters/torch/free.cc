@@ -24,45 +24,57 @@ bool record_uses(const Device &device, const Block &block)
 
 /* A free of Strata's inside a capture of the block's own stream succeeds, and takes effect after it. If it fails (the
  * driver reports an earlier error), the memory stays with the process: a deleter has no way to say so. */
-void give_back(const Device &device, Block *block)
+void give_back(const Device &device, const strata_block &memory)
 {
-    strata_runtime_deallocate_on(device.runtime, &block->memory, block->memory.stream);
-    delete block;
+    strata_runtime_deallocate_on(device.runtime, &memory, memory.stream);
 }
 
 /* While it waits, the block counts as active, and is in the map. */
 void defer(Device &device, Block *block)
 {
     device.blocks->add(block);
-    std::lock_guard<std::mutex> guard(device.lock);
+    std::lock_guard<SpinLock> guard(device.lock);
     device.deferred.push_back(block);
     device.deferred_count.store(device.deferred.size(), std::memory_order_relaxed);
 }
 
 } // namespace
 
+/* The block is inactive later. */
+static void end_later(Device &device, Block *block, const Context &context)
+{
+    {
+        std::lock_guard<SpinLock> guard(device.lock);
+        device.count_freed(*block);
+        device.record(TraceEntry::Action::FREE_REQUESTED, *block, context);
+    }
+    device.report_to_profiler(block->memory, false);
+    if (block->segment)
+        device.free_private(block);
+    else
+        defer(device, block);
+}
+
 /* The counts come first: once the memory is free, another thread may have a block at its address. */
 static void end(Device &device, Block *block, const Context &context)
 {
     if (!block->segment)
         block->allocated = false;
-    const bool now = !block->segment && record_uses(device, *block);
+    if (block->segment || !record_uses(device, *block))
+        return end_later(device, block, context);
+    const strata_block memory = block->memory;
+    bool kept;
     {
-        std::lock_guard<std::mutex> guard(device.lock);
-        device.count_freed(*block);
+        std::lock_guard<SpinLock> guard(device.lock);
+        device.count_ended(*block);
         device.record(TraceEntry::Action::FREE_REQUESTED, *block, context);
-        if (now) {
-            device.count_inactive(*block);
-            device.record(TraceEntry::Action::FREE_COMPLETED, *block, context);
-        }
+        device.record(TraceEntry::Action::FREE_COMPLETED, *block, context);
+        kept = device.keep_spare(block);
     }
-    device.report_to_profiler(*block, false);
-    if (block->segment)
-        device.free_private(block);
-    else if (now)
-        give_back(device, block);
-    else
-        defer(device, block);
+    if (!kept)
+        delete block;
+    device.report_to_profiler(memory, false);
+    give_back(device, memory);
 }
 
 /* Without host memory the block's memory stays with the process. */
@@ -78,7 +90,7 @@ void Device::free_deferred() noexcept
 {
     std::vector<Block *> tried;
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<SpinLock> guard(lock);
         tried.swap(deferred);
         deferred_count.store(0, std::memory_order_relaxed);
     }
@@ -93,11 +105,12 @@ void Device::free_deferred() noexcept
             continue;
         }
         {
-            std::lock_guard<std::mutex> guard(lock);
+            std::lock_guard<SpinLock> guard(lock);
             count_inactive(*block);
             record(TraceEntry::Action::FREE_COMPLETED, *block, nullptr);
         }
-        give_back(*this, block);
+        give_back(*this, block->memory);
+        delete block;
     }
 }
 

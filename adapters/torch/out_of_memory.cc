@@ -43,7 +43,7 @@ bool Device::make_room(unsigned attempt)
     if (attempt > 1)
         return false;
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<SpinLock> guard(lock);
         stats.num_alloc_retries++;
     }
     const size_t deferred_before = deferred_count.load(std::memory_order_relaxed);
@@ -93,7 +93,7 @@ void Device::refuse(size_t bytes, strata_status status, const std::string &reaso
     const DeviceStats now = statistics();
     const auto allocated = static_cast<size_t>(now.allocated_bytes[0].current);
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<SpinLock> guard(lock);
         stats.num_ooms++;
         if (history.is_on())
             history.add(ordinal, {TraceEntry::Action::OOM, free, bytes, nullptr, {0, 0}}, context);

@@ -72,7 +72,7 @@ Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context 
         block = from->take(bytes, stream, true, context, &made);
     }
     if (made) {
-        std::lock_guard<std::mutex> stats_guard(lock);
+        std::lock_guard<SpinLock> stats_guard(lock);
         stats.num_device_alloc++;
         if (history.is_on())
             history.add(ordinal, segment_event(TraceEntry::Action::SEGMENT_ALLOC, *made), context);
@@ -83,7 +83,7 @@ Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context 
 static void complete(Device &device, Block *block)
 {
     {
-        std::lock_guard<std::mutex> guard(device.lock);
+        std::lock_guard<SpinLock> guard(device.lock);
         device.count_inactive(*block);
         device.record(TraceEntry::Action::FREE_COMPLETED, *block, nullptr);
     }
@@ -187,7 +187,7 @@ static size_t drop(Device &device, PrivatePool &pool, const std::vector<Segment 
         runtime_calls().DeviceSynchronize();
     for (Segment *segment : segments) {
         {
-            std::lock_guard<std::mutex> guard(device.lock);
+            std::lock_guard<SpinLock> guard(device.lock);
             device.stats.num_device_free++;
             if (device.history.is_on())
                 device.history.add(device.ordinal, segment_event(TraceEntry::Action::SEGMENT_FREE, *segment), nullptr);

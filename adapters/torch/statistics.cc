@@ -10,18 +10,20 @@ namespace
 
 constexpr size_t all_pools = 0, small_pool = 1, large_pool = 2; /* c10::CachingAllocator::StatType */
 
+constexpr size_t most_spare = 1024;
+
 size_t pool_of(const Block &block)
 {
     return block.is_small ? small_pool : large_pool;
 }
 
-void increase(StatArray &stat, size_t pool, size_t amount)
+inline void increase(StatArray &stat, size_t pool, size_t amount)
 {
     stat[all_pools].increase(amount);
     stat[pool].increase(amount);
 }
 
-void decrease(StatArray &stat, size_t pool, size_t amount)
+inline void decrease(StatArray &stat, size_t pool, size_t amount)
 {
     stat[all_pools].decrease(amount);
     stat[pool].decrease(amount);
@@ -66,19 +68,49 @@ void see_sums(DeviceStats &stats, const Sums &sums)
 
 } // namespace
 
+/* Until a block is first freed without being inactive at once, active blocks are the allocated ones: they are counted
+ * once, since these counts are a tenth of an allocation. */
+void Device::see_active()
+{
+    if (active_apart)
+        return;
+    stats.active = stats.allocation;
+    stats.active_bytes = stats.allocated_bytes;
+}
+
+void Device::count_active_apart()
+{
+    see_active();
+    active_apart = true;
+}
+
 void Device::count_allocated(const Block &block)
 {
     const size_t pool = pool_of(block);
     increase(stats.allocation, pool, 1);
     increase(stats.allocated_bytes, pool, block.memory.bytes);
+    increase(stats.requested_bytes, pool, block.memory.requested);
+    if (!active_apart)
+        return;
     increase(stats.active, pool, 1);
     increase(stats.active_bytes, pool, block.memory.bytes);
-    increase(stats.requested_bytes, pool, block.memory.requested);
+}
+
+void Device::count_ended(const Block &block)
+{
+    const size_t pool = pool_of(block);
+    decrease(stats.allocation, pool, 1);
+    decrease(stats.allocated_bytes, pool, block.memory.bytes);
+    if (active_apart)
+        count_inactive(block);
+    else
+        decrease(stats.requested_bytes, pool, block.memory.requested);
 }
 
 void Device::count_freed(const Block &block)
 {
     const size_t pool = pool_of(block);
+    count_active_apart();
     decrease(stats.allocation, pool, 1);
     decrease(stats.allocated_bytes, pool, block.memory.bytes);
 }
@@ -100,6 +132,58 @@ void Device::record(TraceEntry::Action action, const Block &block, const Context
                     context);
 }
 
+Block *Device::take_spare()
+{
+    Block *block = spare;
+    if (!block)
+        return new Block{};
+    spare = block->next;
+    spare_count--;
+    block->next = nullptr;
+    return block;
+}
+
+/* What a context's end may call takes Python's lock. */
+bool Device::keep_spare(Block *block)
+{
+    if (block->extras || spare_count >= most_spare)
+        return false;
+    block->next = spare;
+    spare = block;
+    spare_count++;
+    return true;
+}
+
+void *Device::enter_memory(const strata_block &memory, const Context &context)
+{
+    Block *block = nullptr;
+    try {
+        {
+            std::lock_guard<SpinLock> guard(lock);
+            block = take_spare();
+            block->memory = memory;
+            block->device = this;
+            block->is_small = memory.bytes < small_limit;
+            block->allocated = true;
+            count_allocated(*block);
+            record(TraceEntry::Action::ALLOC, *block, context);
+        }
+        if (context)
+            block->extra().context = context;
+        blocks->add(block);
+    } catch (...) {
+        if (block) {
+            std::lock_guard<SpinLock> guard(lock);
+            count_ended(*block);
+        }
+        delete block;
+        strata_runtime_deallocate_on(runtime, &memory, memory.stream);
+        throw;
+    }
+    report_to_profiler(memory, true);
+    return reinterpret_cast<void *>(memory.address);
+}
+
 void *Device::enter(Block *block, const Context &context)
 {
     void *const address = block->address();
@@ -108,35 +192,30 @@ void *Device::enter(Block *block, const Context &context)
             block->extra().context = context;
         blocks->add(block);
     } catch (...) {
-        if (block->segment) {
-            block->segment->pool->give(block);
-        } else {
-            strata_runtime_deallocate_on(runtime, &block->memory, block->memory.stream);
-            delete block;
-        }
+        block->segment->pool->give(block);
         throw;
     }
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<SpinLock> guard(lock);
         count_allocated(*block);
         record(TraceEntry::Action::ALLOC, *block, context);
     }
-    report_to_profiler(*block, true);
+    report_to_profiler(block->memory, true);
     return address;
 }
 
-void Device::report_to_profiler(const Block &block, bool allocated)
+void Device::report_to_profiler(const strata_block &memory, bool allocated)
 {
     if (!c10::memoryProfilingEnabled())
         return;
-    const auto bytes = static_cast<int64_t>(block.memory.bytes);
+    const auto bytes = static_cast<int64_t>(memory.bytes);
     size_t now;
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<SpinLock> guard(lock);
         now = static_cast<size_t>(stats.allocated_bytes[all_pools].current);
     }
-    c10::reportMemoryUsageToProfiler(block.address(), allocated ? bytes : -bytes, now, reserved_bytes(),
-                                     c10::Device(c10::DeviceType::CUDA, ordinal));
+    c10::reportMemoryUsageToProfiler(reinterpret_cast<void *>(memory.address), allocated ? bytes : -bytes, now,
+                                     reserved_bytes(), c10::Device(c10::DeviceType::CUDA, ordinal));
 }
 
 size_t Device::reserved_bytes()
@@ -160,8 +239,9 @@ DeviceStats Device::statistics()
         sums.add(segment);
     const int64_t made = chunks_made();
     const auto most = pooled ? static_cast<int64_t>(value("pool.reserved.watermark")) : 0;
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<SpinLock> guard(lock);
     see_sums(stats, sums);
+    see_active();
     Stat &reserved = stats.reserved_bytes[all_pools];
     reserved.peak = std::max(reserved.peak, most);
     DeviceStats result = stats;

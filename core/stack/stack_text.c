@@ -274,7 +274,7 @@ static strata_status read_option(reader *in, layer_text *layer, bool first)
 }
 
 /* Behind an option's value, which ended at `end`. */
-static strata_status refuse_what_follows(const reader *in, size_t end)
+static strata_status refuse_continuation(const reader *in, size_t end)
 {
     if (in->at > end && is_word_character(in->text[in->at], ""))
         return refuse(
@@ -300,7 +300,7 @@ static strata_status read_options(reader *in, layer_text *layer)
         const size_t end = in->at;
         const char next = skip_space(in);
         if (next != ',' && next != ')')
-            return refuse_what_follows(in, end);
+            return refuse_continuation(in, end);
         in->at++;
         if (next == ')')
             return STRATA_SUCCESS;

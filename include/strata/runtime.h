@@ -7,8 +7,9 @@
  * driver identifies it at each use, and its handle is not kept.
  *
  * After the driver has shut down (in exit handlers), frees succeed without effect and all other calls answer SHUT_DOWN.
- * After a reset of the device's primary context frees and strata_runtime_destroy succeed, and all other calls answer
- * DEVICE_RESET: see strata_device_check (info.h). In a forked child every call answers FORKED. */
+ * After a reset of the device's primary context its runtimes and stacks answer DEVICE_RESET to all calls but frees and
+ * destruction, which succeed; strata_device_check (info.h) says when that is noticed. In a forked child every call
+ * answers FORKED. */
 #ifndef STRATA_RUNTIME_H
 #define STRATA_RUNTIME_H
 
@@ -38,12 +39,12 @@ typedef struct strata_runtime_config {
     strata_event_mode events;
 } strata_runtime_config;
 
-/* The process's runtime of the device with this ordinal, until the process ends or resets the device: then the next
- * call builds another one, and the old one, which stays valid, answers as strata_device_check (info.h) says. The first
- * caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again. Later
- * calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such device;
- * called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in STRATA_STACK),
- * OUT_OF_HOST_MEMORY. */
+/* The process's runtime of the device with this ordinal, until the process ends or the device's primary
+ * context is reset: then the next call builds another one, and the old one, which stays valid, answers as above. The
+ * first caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again.
+ * Later calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such
+ * device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in
+ * STRATA_STACK), OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
 /* The same if it was built, else NULL: for code that chooses its stack, which comes too late then. Opens no driver.

@@ -712,6 +712,21 @@ static void a_graph_is_released_after_the_last_line_that_launches_it(void **stat
     check_ok(strata_service_destroy(small));
 }
 
+/* As older recordings have them, which ignored these: the launch's count. */
+static void a_recorded_requests_own_priority_hint_and_limit_are_left_out(void **state)
+{
+    (void)state;
+    strata_service_replay_result result;
+    write_lines(first,
+                A "1 7 high short 5 into 1 fill 1:0:u8:64 value:07\n"
+                  "1 7 low long 0 into 1 fill 1:0:u8:64 value:08\n" START "make_graph 1 x\n" START "play_graph 1\n");
+    strata_service *service = test_service_make(NULL);
+    check_ok(strata_service_replay(service, first, NULL, &result));
+    assert_int_equal(result.requests, 5);
+    assert_int_equal(result.failed, 0);
+    check_ok(strata_service_destroy(service));
+}
+
 static void launches_of_graphs_keep_their_order_across_priorities(void **state)
 {
     (void)state;
@@ -810,6 +825,7 @@ int main(void)
         CASE(graphs_of_requests_are_asked_again),
         CASE(a_graph_of_which_a_request_is_missing_is_left_out),
         CASE(a_graph_is_released_after_the_last_line_that_launches_it),
+        CASE(a_recorded_requests_own_priority_hint_and_limit_are_left_out),
         CASE(launches_of_graphs_keep_their_order_across_priorities),
         CASE(memory_that_the_service_did_not_allocate_is_unknown),
         CASE(a_view_of_isolated_memory_is_recorded_with_its_place),

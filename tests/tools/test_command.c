@@ -119,6 +119,15 @@ static void a_log_is_replayed_as_the_trace_that_it_was_made_from(void **state)
     }
 }
 
+/* As the other commands say what they cannot read. */
+static void a_trace_that_is_missing_is_named_by_the_command(void **state)
+{
+    (void)state;
+    outcome *result = run("replay nowhere.csv");
+    assert_outcome(result, 2, "", "strata replay: nowhere.csv: No such file");
+    free(result);
+}
+
 static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
 {
     (void)state;
@@ -757,6 +766,7 @@ int main(void)
         cmocka_unit_test(a_trace_and_a_log_can_come_from_standard_input),
         cmocka_unit_test(a_log_is_printed_filtered_and_converted),
         cmocka_unit_test(a_log_is_replayed_as_the_trace_that_it_was_made_from),
+        cmocka_unit_test(a_trace_that_is_missing_is_named_by_the_command),
         cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),
         cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
         cmocka_unit_test(with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened),

@@ -60,7 +60,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"once", OPTION_ONCE, NULL, 0, "Print one report and end", 0},
-    {"every", OPTION_EVERY, "SECONDS", 0, "The time between reports; default: 1", 0},
+    {"every", OPTION_EVERY, "SECONDS", 0,
+     "The time between reports; default: 1. To a file or a pipe goes what differs from the report before", 0},
     {"json", OPTION_JSON, NULL, 0, "Print one JSON object; implies --once", 0},
     {0},
 };
@@ -96,23 +97,40 @@ static int open_connection(const top_request *request)
     return -1;
 }
 
-/* False: there is no such program, or it is another user's. */
-static bool print_report(const top_request *request)
+static void copy_report(int file, FILE *to)
 {
-    const int file = open_connection(request);
     char text[4096];
     ssize_t length;
-    bool any = false;
-    if (file < 0)
-        return false;
-    if (send(file, request->json ? "j" : "t", 1, MSG_NOSIGNAL) == 1)
-        while ((length = read(file, text, sizeof text)) > 0 || (length < 0 && errno == EINTR)) {
-            if (length > 0)
-                fwrite(text, 1, (size_t)length, stdout);
-            any = any || length > 0;
-        }
-    close(file);
-    return any;
+    while ((length = read(file, text, sizeof text)) > 0 || (length < 0 && errno == EINTR))
+        if (length > 0)
+            fwrite(text, 1, (size_t)length, to);
+}
+
+/* The caller frees it. NULL: there is no such program, it is another user's, or without host memory. */
+static char *read_report(const top_request *request)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const int file = open_connection(request);
+    FILE *to = file >= 0 ? open_memstream(&text, &bytes) : NULL;
+    if (to && send(file, request->json ? "j" : "t", 1, MSG_NOSIGNAL) == 1)
+        copy_report(file, to);
+    if (file >= 0)
+        close(file);
+    if (to && fclose(to) == 0 && bytes)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* A screen has the newest report. A file or a pipe gets those that differ from the one before, apart by an empty line.
+ */
+static void print_report(const char *text, const char *before, bool is_screen)
+{
+    if (is_screen)
+        printf("\033[H\033[2J%s", text); /* to the corner, and an empty screen */
+    else if (!before || strcmp(text, before) != 0)
+        printf("%s%s", before ? "\n" : "", text);
 }
 
 static void wait_for_next(double seconds)
@@ -121,31 +139,46 @@ static void wait_for_next(double seconds)
     nanosleep(&(struct timespec){.tv_sec = whole, .tv_nsec = (long)((seconds - (double)whole) * 1e9)}, NULL);
 }
 
+static int tell_no_answer(const top_request *request)
+{
+    fprintf(
+        stderr,
+        "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, and be of "
+        "this user\n",
+        request->program, request->process);
+    return COMMAND_USAGE;
+}
+
+/* *before: the last report. */
+static int show_reports(const top_request *request, char **before)
+{
+    const bool is_screen = !request->once && isatty(STDOUT_FILENO);
+    for (;;) {
+        char *text = read_report(request);
+        if (!text && *before)
+            return COMMAND_FOUND;
+        if (!text)
+            return tell_no_answer(request);
+        print_report(text, *before, is_screen);
+        free(*before);
+        *before = text;
+        if (fflush(stdout) != 0 || ferror(stdout))
+            return command_lose_output(request->program, "the report", errno);
+        if (request->once)
+            return COMMAND_FINE;
+        wait_for_next(request->seconds);
+    }
+}
+
 static int run(int argc, char **argv)
 {
     top_request request = {.program = argv[0], .seconds = 1};
     if (!command_parse(&usage, argc, argv, 0, &request))
         return COMMAND_USAGE;
-    const bool clear = !request.once && isatty(STDOUT_FILENO);
-    for (unsigned i = 0;; i++) {
-        if (clear)
-            printf("\033[H\033[2J"); /* to the corner, and an empty screen */
-        if (!print_report(&request)) {
-            if (i)
-                return COMMAND_FOUND;
-            fprintf(
-                stderr,
-                "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, and "
-                "be of this user\n",
-                request.program, request.process);
-            return COMMAND_USAGE;
-        }
-        if (fflush(stdout) != 0 || ferror(stdout))
-            return command_lose_output(request.program, "the report", errno);
-        if (request.once)
-            return COMMAND_FINE;
-        wait_for_next(request.seconds);
-    }
+    char *before = NULL;
+    const int status = show_reports(&request, &before);
+    free(before);
+    return status;
 }
 
 const command command_top = {"top", "strata top", "what a program under strata exec holds now", &usage, values, run};

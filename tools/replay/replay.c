@@ -133,7 +133,8 @@ static bool read_traces(const settings *from, trace **out)
     for (size_t i = 0; i < from->path_count; i++) {
         trace_problem problem;
         if (!trace_read_within(from->paths[i], left, &traces[i], &problem)) {
-            fprintf(stderr, "%s%s\n", problem.text, problem.too_large ? "; --max-memory raises the limit" : "");
+            fprintf(stderr, "%s: %s%s\n", from->program, problem.text,
+                    problem.too_large ? "; --max-memory raises the limit" : "");
             good = false;
         }
         left -= traces[i].memory;

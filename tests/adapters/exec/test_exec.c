@@ -280,6 +280,36 @@ static void a_running_program_can_be_looked_at(void **state)
     check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
 }
 
+static unsigned occurrences(const char *text, const char *words)
+{
+    unsigned count = 0;
+    for (; (text = strstr(text, words)); text += strlen(words))
+        count++;
+    return count;
+}
+
+/* The command ends with the program, after some looks at the same. */
+static void a_report_that_is_as_the_one_before_is_not_repeated(void **state)
+{
+    (void)state;
+    const held_program held = start_holding("--report");
+    const pid_t ender = fork();
+    if (ender == 0) {
+        usleep(700000);
+        kill(held.process, SIGKILL);
+        _exit(0);
+    }
+    outcome *result = run(text_of("top --every 0.1 %d", (int)held.process));
+    assert_int_equal(occurrences(result->out, "live: 6291456"), 2); /* of the device, and of its library */
+    assert_int_equal(occurrences(result->out, "process: "), 1);
+    check(result, 1, "", "");
+    waitpid(ender, NULL, 0);
+    waitpid(held.process, NULL, 0);
+    close(held.input);
+    close(held.output);
+    close(held.errors);
+}
+
 static void a_signal_asks_for_a_report(void **state)
 {
     (void)state;
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_forked_child_reports_nothing),
         cmocka_unit_test(a_report_does_not_go_into_a_file_of_the_programs),
         cmocka_unit_test(a_running_program_can_be_looked_at),
+        cmocka_unit_test(a_report_that_is_as_the_one_before_is_not_repeated),
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
         cmocka_unit_test(a_static_program_is_said_to_be_unseen),
