@@ -26,6 +26,9 @@
 #define HASH_NONFATAL_OOM          1
 #include <uthash.h>
 
+/* PTDS programs see a macro of this name. */
+#undef strata_runtime_deallocate_on
+
 enum {
     MOST_BLOCKS = 256,     /* that wait: a wait for the device takes some 50 us */
     MOST_BYTES = 32 << 20, /* which a pool may hold more for it */
@@ -37,7 +40,6 @@ _Atomic uint32_t strata_any_stream_frees_due;
 
 typedef struct due_free {
     strata_block block;
-    strata_free_call *free_on;
     bool taken; /* by a try */
     struct due_free *next;
     UT_hash_handle hh; /* by the block's identity */
@@ -73,13 +75,12 @@ static bool link_free(due_free *one)
 }
 
 /* *full: a try is due. False: another thread frees the block at the same time, or without host memory. */
-static bool add(const strata_block *block, strata_free_call *free_on, bool *full)
+static bool add(const strata_block *block, bool *full)
 {
     due_free *one = strata_host_zalloc(sizeof *one);
     if (!one)
         return false;
     one->block = *block;
-    one->free_on = free_on;
     strata_lock_take(&lock);
     const bool added = link_free(one);
     if (added) {
@@ -125,10 +126,10 @@ static void finish(due_free *one, bool over)
         atomic_store_explicit(&some_failed, true, memory_order_release);
 }
 
-bool strata_any_stream_free_later(const strata_block *block, strata_free_call *free_on)
+bool strata_any_stream_free_later(const strata_block *block)
 {
     bool full;
-    const bool added = add(block, free_on, &full);
+    const bool added = add(block, &full);
     if (added)
         atomic_store_explicit(&some_failed, true, memory_order_release);
     return added;
@@ -136,13 +137,13 @@ bool strata_any_stream_free_later(const strata_block *block, strata_free_call *f
 
 /* ---- freeing ---- */
 
-static strata_status free_on_idle_stream(strata_runtime *runtime, const strata_block *block, strata_free_call *free_on)
+static strata_status free_on_idle_stream(strata_runtime *runtime, const strata_block *block)
 {
     strata_idle_stream *stream;
     strata_status status = strata_idle_stream_take(runtime->device, &stream);
     if (status != STRATA_SUCCESS)
         return status;
-    status = free_on(runtime, block, strata_idle_stream_handle(stream));
+    status = strata_runtime_deallocate_on(runtime, block, strata_idle_stream_handle(stream));
     strata_idle_stream_give(stream);
     return status;
 }
@@ -165,24 +166,23 @@ static strata_status wait_once(waits *all, strata_device *device)
     return all->made[i].status;
 }
 
-static strata_status free_after_wait(strata_runtime *runtime, const strata_block *block, strata_free_call *free_on,
-                                     waits *all)
+static strata_status free_after_wait(strata_runtime *runtime, const strata_block *block, waits *all)
 {
     if (!strata_device_is_usable(runtime->device))
         return strata_free_without_driver(runtime->top, block);
     strata_status status = wait_once(all, runtime->device);
     if (status == STRATA_SUCCESS)
-        status = free_on_idle_stream(runtime, block, free_on);
+        status = free_on_idle_stream(runtime, block);
     return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
 }
 
 /* Whether the block has been freed. The program may have freed it otherwise, and destroyed its runtime. */
-static bool try_one(const due_free *one, waits *all)
+static bool try_one(const strata_block *block, waits *all)
 {
     strata_owned_block found;
-    if (!strata_owned_block_pin(&one->block, &found))
+    if (!strata_owned_block_pin(block, &found))
         return true;
-    const bool over = free_after_wait(found.runtime, &one->block, one->free_on, all) == STRATA_SUCCESS;
+    const bool over = free_after_wait(found.runtime, block, all) == STRATA_SUCCESS;
     strata_owned_block_release(&found);
     return over;
 }
@@ -196,7 +196,7 @@ static bool try_all(void)
     strata_error_suppress_begin();
     for (due_free *one = take_all(), *next; one; one = next) {
         next = one->next;
-        const bool over = try_one(one, &all);
+        const bool over = try_one(&one->block, &all);
         finish(one, over);
         any |= over;
     }
@@ -250,13 +250,12 @@ static bool is_of_capture(const strata_error *error)
            error->driver_code <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-static strata_status free_at_once(strata_runtime *runtime, const strata_block *block, strata_free_call *free_on)
+static strata_status free_at_once(strata_runtime *runtime, const strata_block *block)
 {
     waits all = {0};
     strata_error_suppress_begin();
-    strata_status status = free_after_wait(runtime, block, free_on, &all);
-    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) &&
-        strata_any_stream_free_later(block, free_on))
+    strata_status status = free_after_wait(runtime, block, &all);
+    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) && strata_any_stream_free_later(block))
         status = STRATA_SUCCESS;
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
@@ -283,15 +282,15 @@ static bool may_wait(const strata_runtime *runtime, const strata_block *block)
            !strata_block_is_pinned(runtime->table, block);
 }
 
-strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block, strata_free_call *free_on)
+strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block)
 {
     bool full;
     if (!may_wait(runtime, block))
-        return free_at_once(runtime, block, free_on);
-    if (!add(block, free_on, &full))
+        return free_at_once(runtime, block);
+    if (!add(block, &full))
         return strata_any_stream_free_is_due(block)
                    ? strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE)
-                   : free_at_once(runtime, block, free_on);
+                   : free_at_once(runtime, block);
     atomic_store_explicit(&runtime->captures.frees_waited, true, memory_order_relaxed);
     if (full)
         make_try(false);

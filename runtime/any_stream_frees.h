@@ -4,14 +4,11 @@
 
 #include "runtime/runtime.h"
 
-/* How a block is freed: strata_runtime_deallocate_on, which itself asks for frees that are due. */
-typedef strata_status strata_free_call(strata_runtime *runtime, const strata_block *block, CUstream stream);
-
 /* The free is done now or is due. Errors, of a free that is tried now: as strata_runtime_deallocate_on. */
-strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block, strata_free_call *free_on);
+strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block);
 
 /* Makes the free of a live block due, which the next call tries. False without host memory. */
-bool strata_any_stream_free_later(const strata_block *block, strata_free_call *free_on);
+bool strata_any_stream_free_later(const strata_block *block);
 
 /* Whether a live block was freed, and the free is due. */
 bool strata_any_stream_free_is_due(const strata_block *block);

@@ -153,7 +153,7 @@ strata_status strata_free(void *address)
     strata_status status = find_to_free(address, &found, &over);
     if (over || status != STRATA_SUCCESS)
         return status;
-    status = strata_any_stream_free(found.runtime, &found.block, strata_runtime_deallocate_on);
+    status = strata_any_stream_free(found.runtime, &found.block);
     strata_owned_block_release(&found);
     return status;
 }
@@ -200,7 +200,7 @@ static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stre
     if (status != STRATA_SUCCESS) {
         strata_error_suppress_begin();
         if (strata_runtime_deallocate(runtime, block) != STRATA_SUCCESS)
-            strata_any_stream_free_later(block, strata_runtime_deallocate_on);
+            strata_any_stream_free_later(block);
         strata_error_suppress_end(false);
     }
     return status;
