@@ -260,7 +260,8 @@ void service_stop(strata_service *service, const strata_error *why);
 
 void *service_thread_run(void *service);
 
-/* Whether the calling thread is that of the service, which may have been destroyed if it is not. */
+/* The calling thread is that of the service; whether it is: the service may have been destroyed if it is not. */
+void service_own_thread(const strata_service *service);
 bool service_is_own_thread(const strata_service *service);
 
 #endif

@@ -192,19 +192,12 @@ static bool is_told(const strata_service *service, bool ending, bool shuts_down)
            atomic_load_explicit(&service->shut_down, memory_order_acquire) != shuts_down;
 }
 
-static _Thread_local const strata_service *of_this_thread; /* NULL: it is no service's thread */
-
-bool service_is_own_thread(const strata_service *service)
-{
-    return service && of_this_thread == service;
-}
-
 /* All that the service's calls fail with goes into answers. */
 void *service_thread_run(void *data)
 {
     strata_service *service = data;
     uint64_t later = 0;
-    of_this_thread = service;
+    service_own_thread(service);
     prctl(PR_SET_NAME, "strata-service");
     prctl(PR_SET_TIMERSLACK, 1UL); /* polling sleeps for 50 us */
     strata_error_suppress_begin();
