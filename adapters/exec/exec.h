@@ -144,6 +144,10 @@ CUcontext exec_device_give_up(int ordinal);
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
+/* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
+void exec_context_ending(CUcontext context);
+CUresult exec_context_ended(CUcontext context, CUresult result);
+
 /* The driver's result for the status of a call that has just failed. */
 CUresult exec_result_of(strata_status status);
 
@@ -181,6 +185,9 @@ void exec_order_new_stream(exec_device *device, CUstream stream);
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);
 
+/* A context is about to end: the legacy stream waits for its streams' work. */
+void exec_order_last_words(exec_device *device, CUcontext own);
+
 /* A capture is about to begin: the legacy stream waits for the work of all non-blocking streams, of which the capture
  * may take in any. It has ended: they wait for the latest publication. */
 void exec_order_before_capture(exec_device *device);
@@ -191,8 +198,12 @@ void exec_order_after_capture(exec_device *device);
 /* Whether a stream was ever noticed. */
 bool exec_streams_any(void);
 
-/* Calls visit for each stream of the context that does not wait for the legacy stream, while none can be destroyed. */
-void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data);
+/* Calls visit for each stream of the device with the primary context that does not wait for the legacy stream, while
+ * none can be destroyed; with `own` only for those that were made in that one. */
+void exec_streams_visit(CUcontext primary, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
+
+/* The context is about to end, and its streams with it: they are visited no more. False: it has not ended. */
+void exec_streams_mark_ending(CUcontext own, bool ending);
 
 /* Notices a stream that was made in the context `own`, on the device with the primary context. False without host
  * memory: then it cannot be used safely. */
@@ -201,6 +212,9 @@ void exec_stream_forget(CUstream stream);
 
 /* The primary context of a noticed stream's device. NULL: it was not noticed. */
 CUcontext exec_stream_context(CUstream stream);
+
+/* The context of a green context (streams.c). NULL: the driver has no such function, or no such context. */
+CUcontext exec_context_of_green(CUgreenCtx green);
 
 /* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);

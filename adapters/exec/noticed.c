@@ -1,7 +1,7 @@
 /* The program's streams that the legacy stream does not wait for, noticed as they are made, and its captures under way.
  *
  * A stream's handle is good until cuStreamDestroy, which forgets it here first, and so waits for every thread that uses
- * the handles. */
+ * the handles; or until its context's end, before which it is marked as ending. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"
@@ -15,7 +15,8 @@
 typedef struct noticed_stream {
     CUstream handle;
     CUcontext context; /* the primary one of its device */
-    CUcontext own;     /* the one in which it was made */
+    CUcontext own;     /* the one in which it was made, or its green context */
+    bool ending;       /* its context is about to end: no call takes the handle any more */
     UT_hash_handle hh;
 } noticed_stream;
 
@@ -36,12 +37,23 @@ bool exec_streams_any(void)
     return atomic_load_explicit(&any, memory_order_acquire);
 }
 
-void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data)
+void exec_streams_visit(CUcontext context, CUcontext own, void (*visit)(CUstream stream, void *data), void *data)
 {
     pthread_rwlock_rdlock(&lock);
     for (const noticed_stream *stream = noticed; stream; stream = stream->hh.next)
-        if (stream->context == context)
+        if (stream->context == context && (!own || stream->own == own) && !stream->ending)
             visit(stream->handle, data);
+    pthread_rwlock_unlock(&lock);
+}
+
+void exec_streams_mark_ending(CUcontext own, bool ending)
+{
+    if (exec_is_forked() || !own)
+        return;
+    pthread_rwlock_wrlock(&lock);
+    for (noticed_stream *stream = noticed; stream; stream = stream->hh.next)
+        if (stream->own == own)
+            stream->ending = ending;
     pthread_rwlock_unlock(&lock);
 }
 
@@ -101,7 +113,7 @@ CUcontext exec_stream_context(CUstream handle)
         return NULL;
     pthread_rwlock_rdlock(&lock);
     HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
-    const CUcontext context = stream ? stream->context : NULL;
+    const CUcontext context = stream && !stream->ending ? stream->context : NULL;
     pthread_rwlock_unlock(&lock);
     return context;
 }

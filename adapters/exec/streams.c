@@ -49,8 +49,7 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     return device ? notice_new(device, *stream, current_context()) : result;
 }
 
-/* The context of a green context. NULL: the driver has no such function, or no such context. */
-static CUcontext context_of_green(CUgreenCtx green)
+CUcontext exec_context_of_green(CUgreenCtx green)
 {
     CUcontext context = NULL;
     CUresult (*get)(CUcontext *, CUgreenCtx);
@@ -64,13 +63,13 @@ static CUcontext context_of_green(CUgreenCtx green)
     return context;
 }
 
-/* A green context is a part of the primary one's device, and uses its memory. */
+/* A green context is a part of the primary one's device, and uses its memory. The stream ends with it. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
-    const CUcontext context = result == CUDA_SUCCESS ? context_of_green(green) : NULL;
+    const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
-    return device ? notice_new(device, *stream, context) : result;
+    return device ? notice_new(device, *stream, (CUcontext)(void *)green) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)

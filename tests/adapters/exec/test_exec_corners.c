@@ -26,7 +26,15 @@ static void releases_are_answered_as_without(void **state)
 static void a_green_context_holds_the_primary_one(void **state)
 {
     (void)state;
-    check(run_wider("", "green release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+    check(run_wider("", "ends green-release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+}
+
+static void streams_end_with_their_context(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"green-stream", "destroy", "detach"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
+        check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
 
 /* ---- whose memory it is ---- */
@@ -85,6 +93,7 @@ int main(void)
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
