@@ -134,6 +134,7 @@ static void learn_stack(exec_device *device)
 
 static bool build(exec_device *device)
 {
+    static unsigned builds; /* guarded by `starting` */
     const strata_runtime_config config = {
         .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
     if (strata_runtime_create(&config, &device->runtime) != STRATA_SUCCESS || !find_context(device)) {
@@ -143,6 +144,7 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
+    device->number = ++builds;
     learn_stack(device);
     return true;
 }
@@ -324,6 +326,14 @@ static bool may_have(exec_device *device, CUdeviceptr address)
 {
     return address >= atomic_load_explicit(&device->lowest, memory_order_relaxed) &&
            address < atomic_load_explicit(&device->beyond, memory_order_relaxed);
+}
+
+bool exec_device_may_have(CUdeviceptr address)
+{
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i) && may_have(exec_device_at(i), address))
+            return true;
+    return false;
 }
 
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block)

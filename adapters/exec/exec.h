@@ -78,6 +78,7 @@ typedef struct exec_device {
     int ordinal;
     strata_runtime *runtime;
     CUcontext context;              /* the primary one */
+    unsigned number;                /* of the runtime, among all that were made in this process */
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
@@ -159,6 +160,12 @@ static inline CUstream exec_own_default(CUstream stream)
 
 /* Before the program has a block: it will be found by its address. */
 void exec_device_has_block(exec_device *device, const strata_block *block);
+
+/* Whether an address can be of any stack's memory: quick, and false for most that are none of it. */
+bool exec_device_may_have(CUdeviceptr address);
+
+/* Whether an address that is of no live block lies in memory that a stack holds. */
+bool exec_is_held(CUdeviceptr address);
 
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */

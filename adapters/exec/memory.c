@@ -141,9 +141,9 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes
 
 /* ---- frees ---- */
 
-/* Whether an address that no live block and no passed memory has lies in physical memory of the stack's. The driver
- * would take that apart. The program's own mappings are its own. */
-static bool is_held(CUdeviceptr address)
+/* By the physical memory behind the address: the driver would take it apart in a free, and knows it as memory. The
+ * program's own mappings are its own. */
+bool exec_is_held(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
     __typeof__(&cuMemRetainAllocationHandle) retain = EXEC_REAL(cuMemRetainAllocationHandle);
@@ -159,7 +159,7 @@ static bool is_held(CUdeviceptr address)
 static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
 {
     const bool inside = owner && (block->address != address || exec_free_waits(address));
-    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
+    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !exec_is_held(address)))
         return false;
     exec_wrong_free_note(owner && block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
     *result = CUDA_ERROR_INVALID_VALUE;

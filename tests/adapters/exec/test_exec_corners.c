@@ -56,6 +56,22 @@ static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
     check(run_under("--report", "corners pool-destroyed"), 0, "", "served_stream_ordered: 1");
 }
 
+/* ---- addresses ---- */
+
+static void each_block_is_a_buffer_of_its_own(void **state)
+{
+    (void)state;
+    check_same("", "corners buffers", "corners buffers");
+    check_same("--stack async", "corners buffers", "corners buffers");
+}
+
+static void freed_addresses_are_unknown(void **state)
+{
+    (void)state;
+    check_same("", "corners freed", "corners freed");
+    check_same("--guard", "corners freed", "corners freed");
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -96,6 +112,8 @@ int main(void)
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
+        cmocka_unit_test(each_block_is_a_buffer_of_its_own),
+        cmocka_unit_test(freed_addresses_are_unknown),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

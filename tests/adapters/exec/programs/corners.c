@@ -145,6 +145,69 @@ static void destroy_the_current_pool(void)
     CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
 }
 
+/* ---- addresses ---- */
+
+static unsigned long long buffer_of(CUdeviceptr block)
+{
+    unsigned long long buffer = 0;
+    CHECK(DRIVER(cuPointerGetAttribute)(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
+    return buffer;
+}
+
+/* Of live blocks, of one in the place of a freed one, and of one behind a reset. */
+static void compare_buffers(void)
+{
+    enum { COUNT = 6 };
+    CUdeviceptr blocks[COUNT];
+    unsigned long long buffers[COUNT];
+    CUcontext context;
+    size_t same = 0;
+    for (int i = 0; i < COUNT; i++) {
+        if (i == 3)
+            CHECK(DRIVER(cuMemFree)(blocks[2]));
+        if (i == 4) {
+            CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+            CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+            CHECK(DRIVER(cuCtxSetCurrent)(context));
+        }
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+        buffers[i] = buffer_of(blocks[i]);
+        printf("inside: %s\n", buffer_of(blocks[i] + MIB / 2) == buffers[i] ? "the same" : "another");
+        for (int j = 0; j < i; j++)
+            same += buffers[i] == buffers[j];
+    }
+    printf("%zu are the same\n", same);
+}
+
+static void ask_for_address(const char *what, CUdeviceptr address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUmemorytype type = 0, again = 7;
+    CUdeviceptr start = 0;
+    size_t bytes = 0, range = 7;
+    void *values[] = {&again, &range};
+    printf("%s: range %d", what, DRIVER(cuMemGetAddressRange)(&start, &bytes, address));
+    printf(" of %zu, type %d", bytes, DRIVER(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+    printf(" is %d, both %d", (int)type, DRIVER(cuPointerGetAttributes)(2, attributes, values, address));
+    printf(" are %d and %zu\n", (int)again, range);
+}
+
+/* Also of a free that waits for a barrier. */
+static void ask_for_freed_addresses(void)
+{
+    CUdeviceptr block, kept;
+    CHECK(DRIVER(cuMemAlloc)(&kept, MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 3 * MIB));
+    ask_for_address("live", block + 1);
+    CHECK(DRIVER(cuMemFree)(block));
+    ask_for_address("freed", block);
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&block, 3 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    ask_for_address("freed", block + 1);
+    ask_for_address("live", kept);
+}
+
 /* ---- loading ---- */
 
 int cuSomething(void); /* of a library that is no driver */
@@ -341,10 +404,16 @@ static const struct {
     const char *name;
     void (*run)(void);
 } corners[] = {
-    {"fresh", write_beside_the_legacy_stream}, {"releases", release_too_often},
-    {"devices", ask_on_another_device},        {"pool-destroyed", destroy_the_current_pool},
-    {"report-loading", report_while_loading},  {"launch-loading", launch_while_loading},
-    {"descriptors", wait_without_descriptors}, {"fork", fork_beside_threads},
+    {"fresh", write_beside_the_legacy_stream},
+    {"releases", release_too_often},
+    {"devices", ask_on_another_device},
+    {"pool-destroyed", destroy_the_current_pool},
+    {"buffers", compare_buffers},
+    {"freed", ask_for_freed_addresses},
+    {"report-loading", report_while_loading},
+    {"launch-loading", launch_while_loading},
+    {"descriptors", wait_without_descriptors},
+    {"fork", fork_beside_threads},
 };
 
 int main(int count, char **arguments)
