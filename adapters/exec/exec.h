@@ -442,8 +442,8 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
 void exec_report_stacks(strata_emitter *emitter, strata_resource *statistics);
 void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
 
-/* At the start: the report goes to the file that standard error is now. */
-void exec_report_keep_stderr(void);
+/* At the start: the report goes to the file that standard error is now, or the descriptor that --output names. */
+void exec_report_keep_output(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);
