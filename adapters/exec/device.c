@@ -357,7 +357,7 @@ exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 
 static void drop_block(const strata_block *block, void *runtime)
 {
-    exec_ipc_withdraw(block->address); /* another block may have the address */
+    exec_ipc_freed(exec_ipc_take_offer(block->address), true); /* another block may have the address */
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 

@@ -384,8 +384,11 @@ CUresult exec_graph_memory_captured(CUresult result, const void *caller);
 
 /* ---- other processes (ipc.c) ---- */
 
-/* A block is about to be freed: its memory is offered to other processes no longer. */
-void exec_ipc_withdraw(CUdeviceptr address);
+/* A block is about to be freed: its memory is offered to other processes no longer. NULL: it was not. Then what became
+ * of the free: after a failure the offer is there as before. */
+typedef struct exec_offer exec_offer;
+exec_offer *exec_ipc_take_offer(CUdeviceptr address);
+void exec_ipc_freed(exec_offer *taken, bool freed);
 
 /* ---- callers (callers.c) ---- */
 

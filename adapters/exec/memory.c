@@ -181,8 +181,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
-    exec_ipc_withdraw(address);
-    return exec_free_block(owner, &block);
+    exec_offer *offer = exec_ipc_take_offer(address);
+    result = exec_free_block(owner, &block);
+    exec_ipc_freed(offer, result == CUDA_SUCCESS);
+    return result;
 }
 
 typedef CUresult free_async(CUdeviceptr address, CUstream stream);
@@ -202,9 +204,11 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
-    exec_ipc_withdraw(address);
+    exec_offer *offer = exec_ipc_take_offer(address);
     exec_order_count_free(owner);
-    return exec_free_on(owner, &block, meant);
+    result = exec_free_on(owner, &block, meant);
+    exec_ipc_freed(offer, result == CUDA_SUCCESS);
+    return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream)
