@@ -234,16 +234,21 @@ static strata_status make(exec_device *device, const strata_block *block, exec_o
 
 strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle)
 {
+    exec_offer *unheard = NULL; /* made for no socket */
     pthread_mutex_lock(&lock);
-    exec_offer *offered = find(block->address);
-    strata_status status = offered ? STRATA_SUCCESS : make(device, block, &offered);
-    if (status == STRATA_SUCCESS)
-        status = start();
+    exec_offer *const known = find(block->address), *offered = known;
+    strata_status status = known ? STRATA_SUCCESS : make(device, block, &offered);
+    if (status == STRATA_SUCCESS && (status = start()) != STRATA_SUCCESS && !known) {
+        unheard = offered;
+        offers = unheard->next;
+    }
     if (status == STRATA_SUCCESS) {
         *handle = (exec_ipc_handle){.magic = EXEC_IPC_MAGIC, .number = offered->number};
         memcpy(handle->socket, name, sizeof handle->socket);
     }
     pthread_mutex_unlock(&lock);
+    if (unheard)
+        end(unheard);
     return status;
 }
 

@@ -286,6 +286,12 @@ static void a_failed_free_leaves_the_handle_good(void **state)
     check(run_wider("--ipc --children", "ipc failed-free"), 0, "gave 400\none mapping, read 7 and 7\n", "");
 }
 
+static void an_offer_without_a_socket_is_taken_back(void **state)
+{
+    (void)state;
+    check(run_wider("--ipc", "ipc no-socket"), 0, "a handle: refused, descriptors left: 1\n", "");
+}
+
 static void a_handle_that_no_stack_can_make_is_refused_with_a_way_out(void **state)
 {
     (void)state;
@@ -409,6 +415,7 @@ int main(void)
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),
+        cmocka_unit_test(an_offer_without_a_socket_is_taken_back),
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
         cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),
         cmocka_unit_test(nvml_and_the_driver_tell_one_story),

@@ -120,6 +120,27 @@ static int fail_to_free(const char *self)
     return 0;
 }
 
+/* With descriptors for the memory, and none for the socket. */
+static int fail_to_offer(void)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    const struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    int last = -1, next, left = 0;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    setrlimit(RLIMIT_NOFILE, &few);
+    while ((next = dup(0)) >= 0)
+        last = next;
+    close(last);
+    const CUresult made = cuIpcGetMemHandle_found(&handle, block);
+    while (dup(0) >= 0)
+        left++;
+    printf("a handle: %s, descriptors left: %d\n", made == CUDA_SUCCESS ? "made" : "refused", left);
+    return 0;
+}
+
 /* The thread that answers on the handle's socket. */
 static int wait_without_descriptors(void)
 {
@@ -140,6 +161,8 @@ int main(int count, char **arguments)
         return wait_without_descriptors();
     if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
         return fail_to_free(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "no-socket") == 0)
+        return fail_to_offer();
     if (count > 1)
         return take(arguments[1]);
     begin();
