@@ -214,6 +214,15 @@ static void what_is_passed_on_is_listed_by_library(void **state)
     check(run_wider("--budget 64MiB --report", words), 0, "asked\n", "      libasks_library.so:\n");
 }
 
+static void arrays_are_charged_with_all_levels_and_channels(void **state)
+{
+    (void)state;
+    json_t *report = report_of(run_wider("--budget 64MiB --json", "arrays"));
+    check_passed(report, "arrays", 3, 8 + 5 + 9, 8 + 5 + 9);
+    json_decref(report);
+    check(run_wider("--budget 16MiB", "arrays"), 2, "cuMipmappedArrayCreate_found(&levels, &solid, 2) gave 2", "");
+}
+
 static void memory_of_graphs_is_charged(void **state)
 {
     (void)state;
@@ -409,6 +418,7 @@ int main(void)
         cmocka_unit_test(host_memory_is_counted_and_not_charged),
         cmocka_unit_test(host_memory_ends_with_its_context),
         cmocka_unit_test(what_is_passed_on_is_listed_by_library),
+        cmocka_unit_test(arrays_are_charged_with_all_levels_and_channels),
         cmocka_unit_test(memory_of_graphs_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
