@@ -37,6 +37,15 @@ static void streams_end_with_their_context(void **state)
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
 
+static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "direct", "guard,pool"}; /* a pool's memory outlives the context */
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        check(run_wider(text_of("--stack %s", stacks[i]), "ends reset"), 0,
+              "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
+}
+
 /* ---- whose memory it is ---- */
 
 static void memory_is_of_the_streams_device_or_the_pools(void **state)
@@ -110,6 +119,7 @@ int main(void)
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(streams_end_with_their_context),
+        cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),

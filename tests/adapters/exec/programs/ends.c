@@ -112,14 +112,44 @@ static void detach(void)
     printf("went on\n");
 }
 
+/* ---- resets ---- */
+
+CUresult CUDAAPI cuNewReset(CUdevice device);
+
+static void reset_unseen(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext context;
+    CUdeviceptr block;
+    CHECK(cuNewReset_found(0));
+    printf("without a context: %s\n", DRIVER(cuMemAllocAsync)(&block, 64 * MIB, NULL) ? "refused" : "given");
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+static void ask_behind_a_reset(void)
+{
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+    reset_unseen();
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 8 * MIB, NULL));
+    CHECK(DRIVER(cuMemsetD8)(block, 3, 8 * MIB));
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB, 1));
+    reset_unseen();
+    CHECK(DRIVER(cuMemAlloc)(&block, 8 * MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 3, 8 * MIB));
+    printf("went on, read %d\n", byte);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
-    {"green-release", release_before_it},
-    {"green-stream", end_a_green_stream},
-    {"destroy", end_beside_another_thread},
-    {"detach", detach},
+    {"green-release", release_before_it},   {"green-stream", end_a_green_stream},
+    {"destroy", end_beside_another_thread}, {"detach", detach},
+    {"reset", ask_behind_a_reset},
 };
 
 int main(int count, char **arguments)

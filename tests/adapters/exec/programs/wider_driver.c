@@ -216,6 +216,17 @@ EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, 
 
 /* ---- contexts ---- */
 
+/* A reset that goes by no name that a program can look up. */
+EXPORT CUresult CUDAAPI cuNewReset(CUdevice device);
+
+CUresult CUDAAPI cuNewReset(CUdevice device)
+{
+    CUresult (*reset)(CUdevice);
+    void *address = inside("cuDevicePrimaryCtxReset", 11000);
+    memcpy(&reset, &address, sizeof reset);
+    return reset(device);
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -308,6 +319,7 @@ static const struct {
     OWN("cuGreenCtxDestroy", 0, cuGreenCtxDestroy),
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
+    OWN("cuNewReset", 0, cuNewReset),
     OWN("cuCtxDestroy", 0, destroy_context),
     OWN("cuCtxDetach", 0, destroy_context),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
