@@ -40,11 +40,21 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     const CUresult result = EXEC_CALL(cuMemGetInfo_v2, free_bytes, total);
+    size_t whole, unused;
     if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
-    if (here.device)
-        tell_memory(here.device, free_bytes, total);
+    /* Each depends on the other: where the program asks for one alone, both are asked for. */
+    const bool known = free_bytes && total;
+    if (!here.device || (!known && EXEC_CALL(cuMemGetInfo_v2, &unused, &whole) != CUDA_SUCCESS))
+        return result;
+    unused = known ? *free_bytes : unused;
+    whole = known ? *total : whole;
+    tell_memory(here.device, &unused, &whole);
+    if (free_bytes)
+        *free_bytes = unused;
+    if (total)
+        *total = whole;
     return result;
 }
 

@@ -81,6 +81,13 @@ static void freed_addresses_are_unknown(void **state)
     check_same("--guard", "corners freed", "corners freed");
 }
 
+static void one_amount_of_memory_can_be_asked_for(void **state)
+{
+    (void)state;
+    check_same("--stack direct", "corners amounts", "corners amounts");
+    check(run_under("--budget 100MiB", "corners amounts"), 0, "total: 0 100 MiB, free: 0 68 MiB, none: 0\n", "");
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -124,6 +131,7 @@ int main(void)
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
         cmocka_unit_test(freed_addresses_are_unknown),
+        cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

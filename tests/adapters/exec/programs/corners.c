@@ -208,6 +208,18 @@ static void ask_for_freed_addresses(void)
     ask_for_address("live", kept);
 }
 
+/* ---- amounts ---- */
+
+static void ask_for_one_amount(void)
+{
+    size_t free_bytes = 0, total = 0;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+    printf("total: %d", DRIVER(cuMemGetInfo)(NULL, &total));
+    printf(" %zu MiB, free: %d", total / MIB, DRIVER(cuMemGetInfo)(&free_bytes, NULL));
+    printf(" %zu MiB, none: %d\n", free_bytes / MIB, DRIVER(cuMemGetInfo)(NULL, NULL));
+}
+
 /* ---- loading ---- */
 
 int cuSomething(void); /* of a library that is no driver */
@@ -410,6 +422,7 @@ static const struct {
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
     {"freed", ask_for_freed_addresses},
+    {"amounts", ask_for_one_amount},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},
