@@ -205,20 +205,20 @@ void exec_order_after_capture(exec_device *device);
 /* Whether a stream was ever noticed. */
 bool exec_streams_any(void);
 
-/* Calls visit for each stream of the device with the primary context that does not wait for the legacy stream, while
- * none can be destroyed; with `own` only for those that were made in that one. */
-void exec_streams_visit(CUcontext primary, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
+/* Calls visit for each stream of the device that does not wait for the legacy stream, while none can be destroyed; with
+ * `own` only for those that were made in that context. */
+void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
 
 /* The context is about to end, and its streams with it: they are visited no more. False: it has not ended. */
 void exec_streams_mark_ending(CUcontext own, bool ending);
 
-/* Notices a stream that was made in the context `own`, on the device with the primary context. False without host
+/* Notices a stream that was made in the context `own` of a device, which may have no stack yet. False without host
  * memory: then it cannot be used safely. */
-bool exec_stream_notice(CUstream stream, CUcontext primary, CUcontext own);
+bool exec_stream_notice(CUstream stream, int ordinal, CUcontext own);
 void exec_stream_forget(CUstream stream);
 
-/* The primary context of a noticed stream's device. NULL: it was not noticed. */
-CUcontext exec_stream_context(CUstream stream);
+/* The device of a noticed stream. -1: it was not noticed. */
+int exec_stream_device(CUstream stream);
 
 /* The context of a green context (streams.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);

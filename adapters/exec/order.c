@@ -107,10 +107,10 @@ static bool make_barrier(exec_device *device)
     const uint64_t frees = atomic_load(&device->frees);
     enter(device, &scope);
     if (!legacy_is_barred())
-        exec_streams_visit(device->context, NULL, order_before_legacy, device);
+        exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
     const bool made = record_event(device);
     if (made) {
-        exec_streams_visit(device->context, NULL, wait_for_event, device->event);
+        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
         atomic_store(&device->published, frees);
     }
     leave(device, &scope);
@@ -178,7 +178,7 @@ void exec_order_last_words(exec_device *device, CUcontext own)
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
-    exec_streams_visit(device->context, own, order_before_legacy, device);
+    exec_streams_visit(device->ordinal, own, order_before_legacy, device);
     exec_order_count_free(device);
     leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);
@@ -190,7 +190,7 @@ void exec_order_after_capture(exec_device *device)
     pthread_mutex_lock(&device->publishing);
     if (device->event) {
         enter(device, &scope);
-        exec_streams_visit(device->context, NULL, wait_for_event, device->event);
+        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);
@@ -202,7 +202,7 @@ void exec_order_before_capture(exec_device *device)
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
-    exec_streams_visit(device->context, NULL, order_before_legacy, device);
+    exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
     exec_order_count_free(device);
     leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);

@@ -15,38 +15,33 @@ static CUcontext current_context(void)
     return context;
 }
 
-static exec_device *device_with(CUcontext context)
-{
-    for (size_t i = 0; context && i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (device && device->context == context)
-            return device;
-    }
-    return NULL;
-}
-
 /* ---- streams ---- */
 
-static CUresult notice_new(exec_device *device, CUstream stream, CUcontext own)
+/* The device may have no stack yet. */
+static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
-    if (!exec_stream_notice(stream, device->context, own)) {
+    if (!exec_stream_notice(stream, ordinal, own)) {
         (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    exec_order_new_stream(device, stream);
+    if (exec_device_at((size_t)ordinal))
+        exec_order_new_stream(exec_device_at((size_t)ordinal), stream);
     return CUDA_SUCCESS;
 }
 
 /* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
 static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 {
+    CUdevice ordinal;
     if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
     if (here.primary)
-        return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device, *stream, here.device->context) : result;
-    exec_device *device = exec_device_if_ready();
-    return device ? notice_new(device, *stream, current_context()) : result;
+        return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device->ordinal, *stream, here.device->context)
+                                              : result;
+    const bool known = strata_driver_is_open() && here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS &&
+                       ordinal >= 0 && ordinal < EXEC_DEVICES;
+    return known ? notice_new(ordinal, *stream, here.context) : result;
 }
 
 CUcontext exec_context_of_green(CUgreenCtx green)
@@ -69,7 +64,7 @@ EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
     const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
-    return device ? notice_new(device, *stream, (CUcontext)(void *)green) : result;
+    return device ? notice_new(device->ordinal, *stream, (CUcontext)(void *)green) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)
@@ -86,7 +81,8 @@ static void capture_ended(CUstream stream);
 
 static void forget_stream(CUstream stream)
 {
-    exec_device *device = device_with(exec_stream_context(stream));
+    const int ordinal = exec_stream_device(stream);
+    exec_device *device = ordinal >= 0 ? exec_device_at((size_t)ordinal) : NULL;
     if (device) /* frees look at the stream until its last work is ordered */
         exec_order_last_word(device, stream);
     exec_stream_forget(stream);

@@ -14,6 +14,12 @@ static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void frees_wait_for_streams_that_are_older_than_the_stack(void **state)
+{
+    (void)state;
+    check(run_under("", "corners older-context"), 0, "0 wrong\n", "");
+}
+
 /* ---- contexts ---- */
 
 static void releases_are_answered_as_without(void **state)
@@ -123,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
+        cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(streams_end_with_their_context),

@@ -58,6 +58,37 @@ static void write_beside_the_legacy_stream(void)
     }
 }
 
+/* A block is freed while a stream reads it that was made in another context, before all else. */
+static void read_in_an_older_context(void)
+{
+    enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
+    CUcontext own, first;
+    CUdeviceptr block;
+    unsigned char *late;
+    size_t wrong = 0;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    const CUstream reader = new_stream();
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    const CUstream writer = new_stream();
+    CHECK(DRIVER(cuMemAllocHost)((void **)&late, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    CHECK(DRIVER(cuLaunchHostFunc)(reader, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(late, block, BYTES, reader));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    CHECK(DRIVER(cuStreamSynchronize)(reader));
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += late[i] != 1;
+    printf("%zu wrong\n", wrong);
+}
+
 /* ---- contexts ---- */
 
 /* Each release gives what the driver does, also one too many. */
@@ -417,6 +448,7 @@ static const struct {
     void (*run)(void);
 } corners[] = {
     {"fresh", write_beside_the_legacy_stream},
+    {"older-context", read_in_an_older_context},
     {"releases", release_too_often},
     {"devices", ask_on_another_device},
     {"pool-destroyed", destroy_the_current_pool},
