@@ -114,7 +114,7 @@ static void a_graph_is_launched_while_a_library_is_loaded(void **state)
 static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
 {
     (void)state;
-    const char *words = text_of("corners fork %zu", (size_t)test_effort(200, 30));
+    const char *words = text_of("corners fork %zu", (size_t)test_effort(40, 10));
     check_same("", words, words);
 }
 
