@@ -93,7 +93,7 @@ static address_kind find_kind(CUdeviceptr address, exec_device **owner, strata_b
         return FOREIGN;
     *owner = exec_find_block(address, block);
     if (*owner)
-        return exec_free_waits(block->address) ? FREED : LIVE;
+        return atomic_load(&(*owner)->waiting_count) && exec_free_waits(block->address) ? FREED : LIVE;
     return exec_is_held(address) && !exec_ipc_is_guest(address) ? FREED : FOREIGN;
 }
 
@@ -101,7 +101,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
 {
     strata_block block;
     exec_device *owner;
-    const address_kind kind = has_context() ? find_kind(address, &owner, &block) : FOREIGN;
+    const address_kind kind =
+        exec_device_may_have(address) && has_context() ? find_kind(address, &owner, &block) : FOREIGN;
     if (kind != LIVE)
         return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? UNKNOWN_ADDRESS : address);
     if (start)
