@@ -280,8 +280,8 @@ exec_here exec_device_of_stream(CUstream stream)
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
     if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
-        !strata_cu.StreamGetCtx || strata_cu.StreamGetCtx(stream, &context) != CUDA_SUCCESS ||
-        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
+        !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
+        context == before)
         return here;
     if (before)
         strata_cu.CtxGetDevice(&current);

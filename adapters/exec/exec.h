@@ -220,6 +220,10 @@ void exec_stream_forget(CUstream stream);
 /* The device of a noticed stream. -1: it was not noticed. */
 int exec_stream_device(CUstream stream);
 
+/* The context that a stream was made in (streams.c). False: it is not known, or a green one, which can be current to
+ * one thread at a time, and that is the program's. */
+bool exec_context_of_stream(CUstream stream, CUcontext *context);
+
 /* The context of a green context (streams.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 

@@ -15,11 +15,58 @@ static CUcontext current_context(void)
     return context;
 }
 
+/* ---- green contexts ---- */
+
+/* NULL: the driver has no such function. */
+static void *driver_function(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = library ? exec_loader_dlsym(library, name) : NULL;
+    if (library)
+        dlclose(library);
+    return found;
+}
+
+typedef CUresult get_green(CUstream stream, CUgreenCtx *green);
+static _Atomic(get_green *) green_of_stream; /* NULL: not looked up yet, or there is none; any thread */
+
+/* With the first stream, when no lock is held: the loader has its own. */
+static void look_up_green(void)
+{
+    static _Atomic bool looked;
+    get_green *get;
+    if (atomic_load_explicit(&looked, memory_order_acquire))
+        return;
+    void *found = driver_function("cuStreamGetGreenCtx");
+    memcpy(&get, &found, sizeof get);
+    atomic_store(&green_of_stream, get);
+    atomic_store_explicit(&looked, true, memory_order_release);
+}
+
+bool exec_context_of_stream(CUstream stream, CUcontext *context)
+{
+    CUgreenCtx green = NULL;
+    get_green *get = atomic_load(&green_of_stream);
+    if (get && get(stream, &green) == CUDA_SUCCESS && green)
+        return false;
+    return strata_cu.StreamGetCtx && strata_cu.StreamGetCtx(stream, context) == CUDA_SUCCESS;
+}
+
+CUcontext exec_context_of_green(CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    CUresult (*get)(CUcontext *, CUgreenCtx);
+    void *found = driver_function("cuCtxFromGreenCtx");
+    memcpy(&get, &found, sizeof get);
+    return get && get(&context, green) == CUDA_SUCCESS ? context : NULL;
+}
+
 /* ---- streams ---- */
 
 /* The device may have no stack yet. */
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
+    look_up_green();
     if (!exec_stream_notice(stream, ordinal, own)) {
         (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -42,20 +89,6 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     const bool known = strata_driver_is_open() && here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS &&
                        ordinal >= 0 && ordinal < EXEC_DEVICES;
     return known ? notice_new(ordinal, *stream, here.context) : result;
-}
-
-CUcontext exec_context_of_green(CUgreenCtx green)
-{
-    CUcontext context = NULL;
-    CUresult (*get)(CUcontext *, CUgreenCtx);
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = library ? exec_loader_dlsym(library, "cuCtxFromGreenCtx") : NULL;
-    memcpy(&get, &found, sizeof get);
-    if (get && get(&context, green) != CUDA_SUCCESS)
-        context = NULL;
-    if (library)
-        dlclose(library);
-    return context;
 }
 
 /* A green context is a part of the primary one's device, and uses its memory. The stream ends with it. */

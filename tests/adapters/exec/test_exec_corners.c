@@ -17,7 +17,12 @@ static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
 static void frees_wait_for_streams_that_are_older_than_the_stack(void **state)
 {
     (void)state;
-    check(run_under("", "corners older-context"), 0, "0 wrong\n", "");
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_under("--report", "corners older-context"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
 }
 
 /* ---- contexts ---- */
