@@ -29,7 +29,7 @@ static __attribute__((constructor)) void begin(void)
     exec_leave_sanitizer();
 #endif
     if (exec_settings_now.report != EXEC_REPORT_NONE)
-        exec_report_keep_stderr();
+        exec_report_keep_output();
     strata_call_stack_set_source(exec_python_add_frames);
     exec_on_driver_open(arrange_report);
 }

@@ -8,6 +8,16 @@
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
+/* From now on no call of this library takes a stream of the context. What its streams did comes before what any stream
+ * does later. */
+void exec_context_ending(CUcontext context)
+{
+    for (size_t i = 0; exec_streams_any() && i < exec_device_bound(); i++)
+        if (exec_device_at(i))
+            exec_order_last_words(exec_device_at(i), context);
+    exec_streams_mark_ending(context, true);
+}
+
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
@@ -26,45 +36,79 @@ void exec_device_was_reset(int ordinal)
         context_ended(context);
 }
 
-/* A hook of a call that is made first, and whose result `done` sees and returns. */
-#define AFTER_CALL(name, type, done)                  \
-    EXEC_EXPORT CUresult CUDAAPI name(type handle)    \
-    {                                                 \
-        return done(EXEC_CALL(name, handle), handle); \
-    }
-
-static CUresult destroyed(CUresult result, CUcontext context)
+CUresult exec_context_ended(CUcontext context, CUresult result)
 {
     if (result == CUDA_SUCCESS)
         context_ended(context);
+    else
+        exec_streams_mark_ending(context, false);
     return result;
 }
 
-AFTER_CALL(cuCtxDestroy, CUcontext, destroyed)
-AFTER_CALL(cuCtxDestroy_v2, CUcontext, destroyed)
+#define CONTEXT_DESTROY(name)                                         \
+    EXEC_EXPORT CUresult CUDAAPI name(CUcontext context)              \
+    {                                                                 \
+        exec_context_ending(context);                                 \
+        return exec_context_ended(context, EXEC_CALL(name, context)); \
+    }
+
+CONTEXT_DESTROY(cuCtxDestroy)
+CONTEXT_DESTROY(cuCtxDestroy_v2)
+
+/* A context that is attached once more stays, and stays current. */
+EXEC_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context)
+{
+    CUcontext current = NULL;
+    exec_context_ending(context);
+    const CUresult result = EXEC_CALL(cuCtxDetach, context);
+    const bool stays =
+        result != CUDA_SUCCESS ||
+        (strata_driver_is_open() && strata_cu.CtxGetCurrent(&current) == CUDA_SUCCESS && current == context);
+    exec_context_ended(context, stays ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS);
+    return result;
+}
 
 /* ---- primary contexts ---- */
 
-/* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
-static CUresult was_reset(CUresult result, CUdevice device)
+static bool is_device(CUdevice device)
 {
-    if (result != CUDA_SUCCESS || exec_is_forked())
+    return device >= 0 && device < EXEC_DEVICES;
+}
+
+/* The primary context of a device with a stack. */
+static CUcontext primary_of(CUdevice ordinal)
+{
+    const exec_device *device = is_device(ordinal) ? exec_device_at((size_t)ordinal) : NULL;
+    return device ? device->context : NULL;
+}
+
+/* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
+static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
+{
+    if (exec_is_forked())
         return result;
+    if (result != CUDA_SUCCESS) {
+        exec_streams_mark_ending(primary, false);
+        return result;
+    }
     exec_device_was_reset(device);
-    if (device >= 0 && device < EXEC_DEVICES && strata_driver_is_open()) {
+    if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
         strata_device_give_back(device);
     }
     return result;
 }
 
-AFTER_CALL(cuDevicePrimaryCtxReset, CUdevice, was_reset)
-AFTER_CALL(cuDevicePrimaryCtxReset_v2, CUdevice, was_reset)
+#define PRIMARY_RESET(name)                                         \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)              \
+    {                                                               \
+        const CUcontext primary = primary_of(device);               \
+        exec_streams_mark_ending(primary, true);                    \
+        return was_reset(device, primary, EXEC_CALL(name, device)); \
+    }
 
-static bool is_device(CUdevice device)
-{
-    return device >= 0 && device < EXEC_DEVICES;
-}
+PRIMARY_RESET(cuDevicePrimaryCtxReset)
+PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
 
 EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
@@ -92,13 +136,39 @@ static CUresult released(CUresult result, CUdevice device)
     return result;
 }
 
-AFTER_CALL(cuDevicePrimaryCtxRelease, CUdevice, released)
-AFTER_CALL(cuDevicePrimaryCtxRelease_v2, CUdevice, released)
+#define PRIMARY_RELEASE(name)                             \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)    \
+    {                                                     \
+        return released(EXEC_CALL(name, device), device); \
+    }
 
-/* A green context holds the primary one of its device. */
+PRIMARY_RELEASE(cuDevicePrimaryCtxRelease)
+PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
+
+/* ---- green contexts ---- */
+
+static bool is_primary(CUcontext context)
+{
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i) && exec_device_at(i)->context == context)
+            return true;
+    return false;
+}
+
+/* A green context holds the primary one of its device. Its streams were made in it by name, or while its context was
+ * current. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
 {
+    CUcontext context = exec_is_forked() ? NULL : exec_context_of_green(green);
+    if (is_primary(context))
+        context = NULL;
+    if (context)
+        exec_context_ending(context);
+    exec_context_ending((CUcontext)(void *)green);
     const CUresult result = EXEC_CALL(cuGreenCtxDestroy, green);
+    if (context)
+        exec_context_ended(context, result);
+    exec_context_ended((CUcontext)(void *)green, result);
     for (int i = 0; result == CUDA_SUCCESS && i < EXEC_DEVICES; i++)
         end_if_unused(i);
     return result;

@@ -26,7 +26,6 @@ static const char covered[][LONGEST] = {
     "cuCoredumpSetAttributeGlobal",
     "cuCtxAttach",
     "cuCtxCreate",
-    "cuCtxDetach",
     "cuCtxDisablePeerAccess",
     "cuCtxEnablePeerAccess",
     "cuCtxFromGreenCtx",

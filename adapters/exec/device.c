@@ -134,6 +134,7 @@ static void learn_stack(exec_device *device)
 
 static bool build(exec_device *device)
 {
+    static unsigned builds; /* guarded by `starting` */
     const strata_runtime_config config = {
         .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
     if (strata_runtime_create(&config, &device->runtime) != STRATA_SUCCESS || !find_context(device)) {
@@ -143,6 +144,7 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
+    device->number = ++builds;
     learn_stack(device);
     return true;
 }
@@ -278,8 +280,8 @@ exec_here exec_device_of_stream(CUstream stream)
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
     if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
-        !strata_cu.StreamGetCtx || strata_cu.StreamGetCtx(stream, &context) != CUDA_SUCCESS ||
-        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
+        !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
+        context == before)
         return here;
     if (before)
         strata_cu.CtxGetDevice(&current);
@@ -326,6 +328,14 @@ static bool may_have(exec_device *device, CUdeviceptr address)
            address < atomic_load_explicit(&device->beyond, memory_order_relaxed);
 }
 
+bool exec_device_may_have(CUdeviceptr address)
+{
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i) && may_have(exec_device_at(i), address))
+            return true;
+    return false;
+}
+
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 {
     if (!strata_driver_is_open())
@@ -347,7 +357,7 @@ exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 
 static void drop_block(const strata_block *block, void *runtime)
 {
-    exec_ipc_withdraw(block->address); /* another block may have the address */
+    exec_ipc_freed(exec_ipc_take_offer(block->address), true); /* another block may have the address */
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 

@@ -78,6 +78,7 @@ typedef struct exec_device {
     int ordinal;
     strata_runtime *runtime;
     CUcontext context;              /* the primary one */
+    unsigned number;                /* of the runtime, among all that were made in this process */
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
@@ -144,6 +145,10 @@ CUcontext exec_device_give_up(int ordinal);
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
+/* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
+void exec_context_ending(CUcontext context);
+CUresult exec_context_ended(CUcontext context, CUresult result);
+
 /* The driver's result for the status of a call that has just failed. */
 CUresult exec_result_of(strata_status status);
 
@@ -155,6 +160,12 @@ static inline CUstream exec_own_default(CUstream stream)
 
 /* Before the program has a block: it will be found by its address. */
 void exec_device_has_block(exec_device *device, const strata_block *block);
+
+/* Whether an address can be of any stack's memory: quick, and false for most that are none of it. */
+bool exec_device_may_have(CUdeviceptr address);
+
+/* Whether an address that is of no live block lies in memory that a stack holds. */
+bool exec_is_held(CUdeviceptr address);
 
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
@@ -181,6 +192,9 @@ void exec_order_new_stream(exec_device *device, CUstream stream);
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);
 
+/* A context is about to end: the legacy stream waits for its streams' work. */
+void exec_order_last_words(exec_device *device, CUcontext own);
+
 /* A capture is about to begin: the legacy stream waits for the work of all non-blocking streams, of which the capture
  * may take in any. It has ended: they wait for the latest publication. */
 void exec_order_before_capture(exec_device *device);
@@ -191,16 +205,27 @@ void exec_order_after_capture(exec_device *device);
 /* Whether a stream was ever noticed. */
 bool exec_streams_any(void);
 
-/* Calls visit for each stream of the context that does not wait for the legacy stream, while none can be destroyed. */
-void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data);
+/* Calls visit for each stream of the device that does not wait for the legacy stream, while none can be destroyed; with
+ * `own` only for those that were made in that context. */
+void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
 
-/* Notices a stream that was made in the context `own`, on the device with the primary context. False without host
+/* The context is about to end, and its streams with it: they are visited no more. False: it has not ended. */
+void exec_streams_mark_ending(CUcontext own, bool ending);
+
+/* Notices a stream that was made in the context `own` of a device, which may have no stack yet. False without host
  * memory: then it cannot be used safely. */
-bool exec_stream_notice(CUstream stream, CUcontext primary, CUcontext own);
+bool exec_stream_notice(CUstream stream, int ordinal, CUcontext own);
 void exec_stream_forget(CUstream stream);
 
-/* The primary context of a noticed stream's device. NULL: it was not noticed. */
-CUcontext exec_stream_context(CUstream stream);
+/* The device of a noticed stream. -1: it was not noticed. */
+int exec_stream_device(CUstream stream);
+
+/* The context that a stream was made in (streams.c). False: it is not known, or a green one, which can be current to
+ * one thread at a time, and that is the program's. */
+bool exec_context_of_stream(CUstream stream, CUcontext *context);
+
+/* The context of a green context (streams.c). NULL: the driver has no such function, or no such context. */
+CUcontext exec_context_of_green(CUgreenCtx green);
 
 /* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
@@ -363,8 +388,11 @@ CUresult exec_graph_memory_captured(CUresult result, const void *caller);
 
 /* ---- other processes (ipc.c) ---- */
 
-/* A block is about to be freed: its memory is offered to other processes no longer. */
-void exec_ipc_withdraw(CUdeviceptr address);
+/* A block is about to be freed: its memory is offered to other processes no longer. NULL: it was not. Then what became
+ * of the free: after a failure the offer is there as before. */
+typedef struct exec_offer exec_offer;
+exec_offer *exec_ipc_take_offer(CUdeviceptr address);
+void exec_ipc_freed(exec_offer *taken, bool freed);
 
 /* ---- callers (callers.c) ---- */
 
@@ -421,8 +449,8 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
 void exec_report_stacks(strata_emitter *emitter, strata_resource *statistics);
 void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
 
-/* At the start: the report goes to the file that standard error is now. */
-void exec_report_keep_stderr(void);
+/* At the start: the report goes to the file that standard error is now, or the descriptor that --output names. */
+void exec_report_keep_output(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);

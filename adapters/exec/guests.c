@@ -212,6 +212,16 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
     return result;
 }
 
+bool exec_ipc_is_guest(CUdeviceptr address)
+{
+    pthread_mutex_lock(&lock);
+    const guest *at = guests;
+    while (at && address - at->base >= at->mapped)
+        at = at->next;
+    pthread_mutex_unlock(&lock);
+    return at != NULL;
+}
+
 /* ---- closing ---- */
 
 /* Waits for the device's primary context, unless it is the one that was waited for. */

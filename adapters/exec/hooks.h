@@ -27,6 +27,7 @@
     X(cuArrayDestroy, "cuArrayDestroy", 2000, false)                                               \
     X(cuCtxDestroy, "cuCtxDestroy", 2000, false)                                                   \
     X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                                                \
+    X(cuCtxDetach, "cuCtxDetach", 2000, false)                                                     \
     X(cuDestroyExternalMemory, "cuDestroyExternalMemory", 10000, false)                            \
     X(cuDeviceGetGraphMemAttribute, "cuDeviceGetGraphMemAttribute", 11040, false)                  \
     X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, false)                                  \

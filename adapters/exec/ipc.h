@@ -57,6 +57,9 @@ bool exec_ipc_is_own(const exec_ipc_handle *handle);
 /* Maps the memory for the current context's device, or finds the mapping that there is. */
 CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size_t *bytes);
 
+/* Whether an address lies in such a mapping. */
+bool exec_ipc_is_guest(CUdeviceptr address);
+
 /* False: it is none of these mappings. The last close of several waits for the device's work and unmaps it; *result is
  * its own: after an error it is open as before. */
 bool exec_ipc_close(CUdeviceptr address, CUresult *result);

@@ -71,25 +71,38 @@ static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes
     return exec_charge_end(&charge, result, EXEC_LINEAR, result == CUDA_SUCCESS ? *out : 0);
 }
 
+static CUresult answer(const exec_here *here, size_t bytes, strata_status status, _Atomic uint64_t *served)
+{
+    exec_count(status == STRATA_SUCCESS ? served : &exec_counts_now.refused);
+    if (status != STRATA_SUCCESS)
+        exec_refusal_note(here->device, bytes, status);
+    return exec_result_of(status);
+}
+
+/* A reset behind this library's back is found by a request: another stack is tried, once. */
+static bool tries_again(exec_here *here, strata_status status, unsigned tries, CUstream stream)
+{
+    if (status != STRATA_ERROR_DEVICE_RESET || tries)
+        return false;
+    exec_device_was_reset(here->device->ordinal);
+    *here = exec_device_of_stream(stream);
+    return true;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
     const void *caller = EXEC_CALLER;
     exec_here here = exec_device_here();
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (!serves(&here, out, bytes))
-        return pass_alloc(&here, out, bytes, caller);
-    strata_status status = serve_any_stream(here.device, bytes, caller, out);
-    if (status == STRATA_ERROR_DEVICE_RESET) { /* behind this library's back */
-        exec_device_was_reset(here.device->ordinal);
-        return cuMemAlloc_v2(out, bytes);
+    for (unsigned tries = 0; serves(&here, out, bytes); tries++) {
+        const strata_status status = serve_any_stream(here.device, bytes, caller, out);
+        if (status == STRATA_ERROR_STREAM_CAPTURE)
+            break;
+        if (!tries_again(&here, status, tries, NULL))
+            return answer(&here, bytes, status, &exec_counts_now.served);
     }
-    if (status == STRATA_ERROR_STREAM_CAPTURE)
-        return pass_alloc(&here, out, bytes, caller);
-    exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served : &exec_counts_now.refused);
-    if (status != STRATA_SUCCESS)
-        exec_refusal_note(here.device, bytes, status);
-    return exec_result_of(status);
+    return pass_alloc(&here, out, bytes, caller);
 }
 
 /* ---- stream-ordered memory ---- */
@@ -113,19 +126,16 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
 static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                                const void *caller)
 {
-    const exec_here here = exec_device_of_stream(stream);
+    exec_here here = exec_device_of_stream(stream);
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
-    const bool captured = exec_is_captured(meant);
-    if (here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal) && !captured) {
-        const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
-        exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served_async : &exec_counts_now.refused);
-        if (status != STRATA_SUCCESS)
-            exec_refusal_note(here.device, bytes, status);
-        return exec_result_of(status);
-    }
-    if (captured) /* a graph's memory */
+    if (exec_is_captured(meant)) /* a graph's memory */
         return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND, caller);
+    for (unsigned tries = 0; here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal); tries++) {
+        const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
+        if (!tries_again(&here, status, tries, stream))
+            return answer(&here, bytes, status, &exec_counts_now.served_async);
+    }
     return pass_alloc_async(&here, real, out, bytes, stream, caller);
 }
 
@@ -141,9 +151,9 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes
 
 /* ---- frees ---- */
 
-/* Whether an address that no live block and no passed memory has lies in physical memory of the stack's. The driver
- * would take that apart. The program's own mappings are its own. */
-static bool is_held(CUdeviceptr address)
+/* By the physical memory behind the address: the driver would take it apart in a free, and knows it as memory. The
+ * program's own mappings are its own. */
+bool exec_is_held(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
     __typeof__(&cuMemRetainAllocationHandle) retain = EXEC_REAL(cuMemRetainAllocationHandle);
@@ -159,7 +169,7 @@ static bool is_held(CUdeviceptr address)
 static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
 {
     const bool inside = owner && (block->address != address || exec_free_waits(address));
-    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
+    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !exec_is_held(address)))
         return false;
     exec_wrong_free_note(owner && block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
     *result = CUDA_ERROR_INVALID_VALUE;
@@ -181,8 +191,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
-    exec_ipc_withdraw(address);
-    return exec_free_block(owner, &block);
+    exec_offer *offer = exec_ipc_take_offer(address);
+    result = exec_free_block(owner, &block);
+    exec_ipc_freed(offer, result == CUDA_SUCCESS);
+    return result;
 }
 
 typedef CUresult free_async(CUdeviceptr address, CUstream stream);
@@ -202,9 +214,11 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
             exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
-    exec_ipc_withdraw(address);
+    exec_offer *offer = exec_ipc_take_offer(address);
     exec_order_count_free(owner);
-    return exec_free_on(owner, &block, meant);
+    result = exec_free_on(owner, &block, meant);
+    exec_ipc_freed(offer, result == CUDA_SUCCESS);
+    return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream)

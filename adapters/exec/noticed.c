@@ -1,7 +1,7 @@
 /* The program's streams that the legacy stream does not wait for, noticed as they are made, and its captures under way.
  *
  * A stream's handle is good until cuStreamDestroy, which forgets it here first, and so waits for every thread that uses
- * the handles. */
+ * the handles; or until its context's end, before which it is marked as ending. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"
@@ -14,8 +14,9 @@
 
 typedef struct noticed_stream {
     CUstream handle;
-    CUcontext context; /* the primary one of its device */
-    CUcontext own;     /* the one in which it was made */
+    int ordinal;   /* of its device */
+    CUcontext own; /* the one in which it was made, or its green context */
+    bool ending;   /* its context is about to end: no call takes the handle any more */
     UT_hash_handle hh;
 } noticed_stream;
 
@@ -36,12 +37,23 @@ bool exec_streams_any(void)
     return atomic_load_explicit(&any, memory_order_acquire);
 }
 
-void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data)
+void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data)
 {
     pthread_rwlock_rdlock(&lock);
     for (const noticed_stream *stream = noticed; stream; stream = stream->hh.next)
-        if (stream->context == context)
+        if (stream->ordinal == ordinal && (!own || stream->own == own) && !stream->ending)
             visit(stream->handle, data);
+    pthread_rwlock_unlock(&lock);
+}
+
+void exec_streams_mark_ending(CUcontext own, bool ending)
+{
+    if (exec_is_forked() || !own)
+        return;
+    pthread_rwlock_wrlock(&lock);
+    for (noticed_stream *stream = noticed; stream; stream = stream->hh.next)
+        if (stream->own == own)
+            stream->ending = ending;
     pthread_rwlock_unlock(&lock);
 }
 
@@ -78,13 +90,18 @@ void exec_streams_forget(CUcontext context)
 
 /* ---- streams ---- */
 
-bool exec_stream_notice(CUstream handle, CUcontext context, CUcontext own)
+bool exec_stream_notice(CUstream handle, int ordinal, CUcontext own)
 {
-    noticed_stream *stream = strata_host_zalloc(sizeof *stream);
+    noticed_stream *stream = strata_host_zalloc(sizeof *stream), *stale = NULL;
     if (!stream)
         return false;
-    *stream = (noticed_stream){.handle = handle, .context = context, .own = own};
+    *stream = (noticed_stream){.handle = handle, .ordinal = ordinal, .own = own};
     pthread_rwlock_wrlock(&lock);
+    HASH_FIND(hh, noticed, &handle, sizeof handle, stale);
+    if (stale) { /* its end was not seen */
+        HASH_DEL(noticed, stale);
+        strata_host_free(stale);
+    }
     HASH_ADD(hh, noticed, handle, sizeof stream->handle, stream);
     const bool added = stream->hh.tbl != NULL;
     atomic_store_explicit(&any, true, memory_order_release);
@@ -94,16 +111,16 @@ bool exec_stream_notice(CUstream handle, CUcontext context, CUcontext own)
     return added;
 }
 
-CUcontext exec_stream_context(CUstream handle)
+int exec_stream_device(CUstream handle)
 {
     noticed_stream *stream = NULL;
     if (exec_is_forked())
-        return NULL;
+        return -1;
     pthread_rwlock_rdlock(&lock);
     HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
-    const CUcontext context = stream ? stream->context : NULL;
+    const int ordinal = stream && !stream->ending ? stream->ordinal : -1;
     pthread_rwlock_unlock(&lock);
-    return context;
+    return ordinal;
 }
 
 void exec_stream_forget(CUstream handle)

@@ -21,16 +21,16 @@
 #include <unistd.h>
 
 /* The descriptors are the offer's own. */
-typedef struct offer {
+struct exec_offer {
     uint64_t number;
     CUdeviceptr address;
     size_t bytes;
     strata_pool_hold *hold;
-    struct offer *next;
+    struct exec_offer *next;
 } offer;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static offer *offers;                                   /* guarded by the lock */
+static exec_offer *offers;                              /* guarded by the lock */
 static uint64_t last_number;                            /* guarded by the lock */
 static _Atomic bool any;                                /* there was an offer; for good */
 static int listener = -1;                               /* written under the lock, before the thread */
@@ -79,7 +79,7 @@ static exec_ipc_part *copy_parts(uint64_t number, exec_ipc_answer *answer)
     size_t count = 0;
     exec_ipc_part *copies = NULL;
     pthread_mutex_lock(&lock);
-    const offer *found = offers;
+    const exec_offer *found = offers;
     while (found && found->number != number)
         found = found->next;
     const strata_pool_part *parts = found ? strata_pool_hold_parts(found->hold, &count) : NULL;
@@ -193,15 +193,15 @@ static strata_status start(void)
 /* ---- offers ---- */
 
 /* Under the lock. */
-static offer *find(CUdeviceptr address)
+static exec_offer *find(CUdeviceptr address)
 {
-    offer *found = offers;
+    exec_offer *found = offers;
     while (found && found->address != address)
         found = found->next;
     return found;
 }
 
-static void end(offer *ended)
+static void end(exec_offer *ended)
 {
     size_t count;
     const strata_pool_part *parts = strata_pool_hold_parts(ended->hold, &count);
@@ -213,12 +213,12 @@ static void end(offer *ended)
 }
 
 /* Under the lock. */
-static strata_status make(exec_device *device, const strata_block *block, offer **out)
+static strata_status make(exec_device *device, const strata_block *block, exec_offer **out)
 {
-    offer *made = strata_host_zalloc(sizeof *made);
+    exec_offer *made = strata_host_zalloc(sizeof *made);
     if (!made)
         return STRATA_ERROR_OUT_OF_HOST_MEMORY;
-    *made = (offer){.number = last_number + 1, .address = block->address, .bytes = block->requested};
+    *made = (exec_offer){.number = last_number + 1, .address = block->address, .bytes = block->requested};
     const strata_status status =
         strata_pool_export(strata_stack_top(strata_runtime_stack(device->runtime)), block, &made->hold);
     if (status != STRATA_SUCCESS) {
@@ -234,16 +234,21 @@ static strata_status make(exec_device *device, const strata_block *block, offer 
 
 strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle)
 {
+    exec_offer *unheard = NULL; /* made for no socket */
     pthread_mutex_lock(&lock);
-    offer *offered = find(block->address);
-    strata_status status = offered ? STRATA_SUCCESS : make(device, block, &offered);
-    if (status == STRATA_SUCCESS)
-        status = start();
+    exec_offer *const known = find(block->address), *offered = known;
+    strata_status status = known ? STRATA_SUCCESS : make(device, block, &offered);
+    if (status == STRATA_SUCCESS && (status = start()) != STRATA_SUCCESS && !known) {
+        unheard = offered;
+        offers = unheard->next;
+    }
     if (status == STRATA_SUCCESS) {
         *handle = (exec_ipc_handle){.magic = EXEC_IPC_MAGIC, .number = offered->number};
         memcpy(handle->socket, name, sizeof handle->socket);
     }
     pthread_mutex_unlock(&lock);
+    if (unheard)
+        end(unheard);
     return status;
 }
 
@@ -255,18 +260,29 @@ bool exec_ipc_is_own(const exec_ipc_handle *handle)
     return own;
 }
 
-void exec_ipc_withdraw(CUdeviceptr address)
+exec_offer *exec_ipc_take_offer(CUdeviceptr address)
 {
     if (!atomic_load_explicit(&any, memory_order_acquire))
-        return;
+        return NULL;
     pthread_mutex_lock(&lock);
-    offer **at = &offers;
+    exec_offer **at = &offers;
     while (*at && (*at)->address != address)
         at = &(*at)->next;
-    offer *ended = *at;
-    if (ended)
-        *at = ended->next;
+    exec_offer *taken = *at;
+    if (taken)
+        *at = taken->next;
     pthread_mutex_unlock(&lock);
-    if (ended)
-        end(ended);
+    return taken;
+}
+
+void exec_ipc_freed(exec_offer *taken, bool freed)
+{
+    if (taken && freed) {
+        end(taken);
+    } else if (taken) {
+        pthread_mutex_lock(&lock);
+        taken->next = offers;
+        offers = taken;
+        pthread_mutex_unlock(&lock);
+    }
 }

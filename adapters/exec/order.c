@@ -19,8 +19,8 @@
  *   captures   Before one begins, the legacy stream waits for all streams; when it ends, they wait for the latest
  *              barrier. Until then frees wait: a captured stream's earlier work cannot be asked for.
  *
- * No call waits on the host, except where a stream refuses an event or a capture bars the legacy stream. Work is never
- * ordered less strictly than by the driver's own cuMemFree, which waits for the device. */
+ * No call waits on the host, except where a capture bars the legacy stream, or the driver refuses an event. Work is
+ * never ordered less strictly than by the driver's own cuMemFree, which waits for the device. */
 #include "adapters/exec/exec.h"
 
 #include "driver/driver.h"
@@ -69,16 +69,41 @@ static bool has_event(CUevent *event)
     return *event || strata_cu.EventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 
-/* The legacy stream waits for a stream's work. The event is of the device's context; a stream of another one refuses
- * it, and the host waits, as it does while a capture bars the legacy stream. */
+/* By an event that was recorded on the stream. */
+static bool legacy_waits_for(CUevent event)
+{
+    return strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, event, 0) == CUDA_SUCCESS;
+}
+
+static bool order_by_device_event(exec_device *device, CUstream stream)
+{
+    return has_event(&device->last_work) && strata_cu.EventRecord(device->last_work, stream) == CUDA_SUCCESS &&
+           legacy_waits_for(device->last_work);
+}
+
+/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done. */
+static bool order_by_its_event(const exec_device *device, CUstream stream)
+{
+    CUcontext context;
+    CUevent event = NULL;
+    if (!exec_context_of_stream(stream, &context) || strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return false;
+    const bool recorded = strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                          strata_cu.EventRecord(event, stream) == CUDA_SUCCESS;
+    strata_cu.CtxSetCurrent(device->context);
+    const bool ordered = recorded && legacy_waits_for(event);
+    if (event)
+        strata_cu.EventDestroy(event);
+    return ordered;
+}
+
+/* The legacy stream waits for a stream's work; the host does while a capture bars the legacy stream. */
 static void order_before_legacy(CUstream stream, void *data)
 {
     exec_device *device = data;
     if (is_idle(stream))
         return;
-    if (!legacy_is_barred() && has_event(&device->last_work) &&
-        strata_cu.EventRecord(device->last_work, stream) == CUDA_SUCCESS &&
-        strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, device->last_work, 0) == CUDA_SUCCESS)
+    if (!legacy_is_barred() && (order_by_device_event(device, stream) || order_by_its_event(device, stream)))
         return;
     exec_count(&exec_counts_now.late_waits);
     strata_cu.StreamSynchronize(stream);
@@ -107,10 +132,10 @@ static bool make_barrier(exec_device *device)
     const uint64_t frees = atomic_load(&device->frees);
     enter(device, &scope);
     if (!legacy_is_barred())
-        exec_streams_visit(device->context, order_before_legacy, device);
+        exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
     const bool made = record_event(device);
     if (made) {
-        exec_streams_visit(device->context, wait_for_event, device->event);
+        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
         atomic_store(&device->published, frees);
     }
     leave(device, &scope);
@@ -173,13 +198,24 @@ void exec_order_last_word(exec_device *device, CUstream stream)
     pthread_mutex_unlock(&device->publishing);
 }
 
+void exec_order_last_words(exec_device *device, CUcontext own)
+{
+    exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
+    enter(device, &scope);
+    exec_streams_visit(device->ordinal, own, order_before_legacy, device);
+    exec_order_count_free(device);
+    leave(device, &scope);
+    pthread_mutex_unlock(&device->publishing);
+}
+
 void exec_order_after_capture(exec_device *device)
 {
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     if (device->event) {
         enter(device, &scope);
-        exec_streams_visit(device->context, wait_for_event, device->event);
+        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);
@@ -191,7 +227,7 @@ void exec_order_before_capture(exec_device *device)
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
-    exec_streams_visit(device->context, order_before_legacy, device);
+    exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
     exec_order_count_free(device);
     leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);

@@ -45,18 +45,34 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
 
 /* ---- arrays ---- */
 
-static size_t element_bytes(CUarray_format format)
+/* Of a channel. Formats with planes of fewer samples, and compressed ones, take less than this. */
+static size_t channel_bytes(CUarray_format format)
 {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_HALF:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_UNORM_INT16X2:
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X2:
+    case CU_AD_FORMAT_SNORM_INT16X4:
+    case CU_AD_FORMAT_P010:
+    case CU_AD_FORMAT_P016:
+    case CU_AD_FORMAT_P210:
+    case CU_AD_FORMAT_P216:
+    case CU_AD_FORMAT_Y210:
+    case CU_AD_FORMAT_Y216:
+    case CU_AD_FORMAT_Y416:
+    case CU_AD_FORMAT_Y444_PLANAR10:
+    case CU_AD_FORMAT_YUV444_16bit_SemiPlanar:
         return 2;
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
         return 4;
-    default: /* of one byte, or compressed to about that */
+    default:
         return 1;
     }
 }
@@ -67,13 +83,31 @@ static size_t times(size_t bytes, size_t count)
     return __builtin_mul_overflow(bytes, count ? count : 1, &product) ? SIZE_MAX : product;
 }
 
-/* Without the driver's padding. Memory that is mapped later is charged as physical memory. */
-static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array)
+static size_t plus(size_t bytes, size_t more)
 {
+    size_t sum;
+    return __builtin_add_overflow(bytes, more, &sum) ? SIZE_MAX : sum;
+}
+
+/* Each level has half the extent of the one before, but as many layers and faces. */
+static size_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned level)
+{
+    const bool is_layered = array->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
+    const size_t element = times(channel_bytes(array->Format), array->NumChannels);
+    const size_t plane = times(times(element, array->Width >> level), array->Height >> level);
+    return times(plane, is_layered ? array->Depth : array->Depth >> level);
+}
+
+/* Without the driver's padding. Memory that is mapped later is charged as physical memory. */
+static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
+{
+    enum { MOST_LEVELS = 32 };
+    size_t bytes = 0;
     if (array->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return 0;
-    const size_t element = times(element_bytes(array->Format), array->NumChannels);
-    return times(times(times(element, array->Width), array->Height), array->Depth);
+    for (unsigned level = 0; level < levels && level < MOST_LEVELS; level++)
+        bytes = plus(bytes, level_bytes(array, level));
+    return bytes;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
@@ -85,7 +119,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DES
     if (array)
         whole = (CUDA_ARRAY3D_DESCRIPTOR){
             .Width = array->Width, .Height = array->Height, .Format = array->Format, .NumChannels = array->NumChannels};
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole) : 0, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole, 1) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
@@ -99,7 +133,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
     __typeof__(&cuArray3DCreate_v2) real = EXEC_REAL(cuArray3DCreate_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(array) : 0, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(array, 1) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
@@ -115,17 +149,13 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
     return exec_release_end(&release, EXEC_CALL(cuArrayDestroy, array));
 }
 
-/* All levels together are at most a seventh (3D) to a whole (1D) more than the first. */
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *array,
                                                     unsigned levels)
 {
     __typeof__(&cuMipmappedArrayCreate) real = EXEC_REAL(cuMipmappedArrayCreate);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    size_t bytes = array ? array_bytes(array) : 0;
-    if (levels > 1 && bytes < SIZE_MAX / 2)
-        bytes += array->Depth ? bytes / 7 : array->Height ? bytes / 3 : bytes;
-    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(array, levels) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;

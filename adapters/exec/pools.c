@@ -61,9 +61,23 @@ EXEC_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAlloc
 
 /* ---- pools of the program's ---- */
 
+static known_pool *take_out(CUmemoryPool handle)
+{
+    known_pool *pool = NULL;
+    if (exec_is_forked())
+        return NULL;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, pools, &handle, sizeof handle, pool);
+    if (pool)
+        HASH_DEL(pools, pool);
+    pthread_mutex_unlock(&lock);
+    return pool;
+}
+
 /* Without host memory the pool is not known, and its memory is charged to the stream's device. */
 static void remember(CUmemoryPool handle, const CUmemPoolProps *properties)
 {
+    strata_host_free(take_out(handle)); /* of a pool whose end was not seen */
     known_pool *pool = strata_host_zalloc(sizeof *pool);
     if (!pool)
         return;
@@ -83,19 +97,6 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolP
     if (result == CUDA_SUCCESS && out && properties)
         remember(*out, properties);
     return result;
-}
-
-static known_pool *take_out(CUmemoryPool handle)
-{
-    known_pool *pool = NULL;
-    if (exec_is_forked())
-        return NULL;
-    pthread_mutex_lock(&lock);
-    HASH_FIND(hh, pools, &handle, sizeof handle, pool);
-    if (pool)
-        HASH_DEL(pools, pool);
-    pthread_mutex_unlock(&lock);
-    return pool;
 }
 
 static void put_back(known_pool *pool)

@@ -6,6 +6,8 @@
 #include "adapters/exec/uncovered.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
+#include "core/base/output_file.h"
+#include "core/base/report.h"
 #include "driver/driver.h"
 
 #include <strata/statistics.h>
@@ -137,20 +139,6 @@ static void emit_uncovered(const char *symbol, uint64_t calls, void *data)
 
 /* ---- the whole ---- */
 
-static void write_to(const char *text, size_t length, void *data)
-{
-    const int file = *(const int *)data;
-    while (length) {
-        const ssize_t written = write(file, text, length);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return;
-        text += written;
-        length -= (size_t)written;
-    }
-}
-
 static void emit_blind(const char *object, void *data)
 {
     strata_emit_text(data, NULL, object);
@@ -186,28 +174,37 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
     strata_emitter_end(&emitter);
 }
 
-/* Standard error as it was at the start. A program may close its number and open a file of that number. */
-static int own_stderr = -1;
-static struct stat stderr_facts;
+/* Where the report goes if it has no file of its own, as it was at the start: standard error, or a descriptor that
+ * --output names. A program may close its number and open a file of that number. */
+static int kept = -1;
+static struct stat kept_facts;
 static pid_t owner; /* a forked child reports nothing */
 
-void exec_report_keep_stderr(void)
+static bool names_descriptor(const exec_settings *settings)
 {
+    return !settings->output[0] || strata_output_descriptor(settings->output) >= 0;
+}
+
+void exec_report_keep_output(void)
+{
+    const exec_settings *settings = &exec_settings_now;
     owner = getpid();
-    own_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 500);
-    if (own_stderr < 0)
-        own_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (own_stderr >= 0 && fstat(own_stderr, &stderr_facts) != 0)
-        own_stderr = -1;
+    if (!names_descriptor(settings))
+        return;
+    const int given = settings->output[0] ? strata_output_descriptor(settings->output) : STDERR_FILENO;
+    kept = fcntl(given, F_DUPFD_CLOEXEC, 500);
+    if (kept < 0)
+        kept = fcntl(given, F_DUPFD_CLOEXEC, 3);
+    if (kept >= 0 && fstat(kept, &kept_facts) != 0)
+        kept = -1;
 }
 
 /* -1: the program has closed the descriptor, and may have another file there. */
-static int find_stderr(void)
+static int find_kept(void)
 {
     struct stat now;
-    return own_stderr >= 0 && fstat(own_stderr, &now) == 0 && now.st_dev == stderr_facts.st_dev &&
-                   now.st_ino == stderr_facts.st_ino
-               ? own_stderr
+    return kept >= 0 && fstat(kept, &now) == 0 && now.st_dev == kept_facts.st_dev && now.st_ino == kept_facts.st_ino
+               ? kept
                : -1;
 }
 
@@ -225,23 +222,28 @@ static int open_output(const char *name)
         }
     }
     path[used] = '\0';
-    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0);
 }
 
+/* Without a signal, to a reader that may have gone, or a disk that is full: the program ends as it would have. */
 static void report(bool at_end)
 {
     const exec_settings *settings = &exec_settings_now;
+    char reason[256];
     if (getpid() != owner)
         return;
-    int file = settings->output[0] ? open_output(settings->output) : find_stderr();
-    if (file < 0) {
-        if (settings->output[0])
-            exec_say("the report cannot be written to %s: %s", settings->output, strerror(errno));
+    const bool opened = !names_descriptor(settings);
+    strata_report_text text = {.descriptor = opened ? open_output(settings->output) : find_kept()};
+    if (text.descriptor < 0) {
+        if (opened)
+            exec_say("the report cannot be written to %s: %s", settings->output,
+                     strata_output_error(errno, reason, sizeof reason));
         return;
     }
-    exec_report_write(settings->report, at_end, write_to, &file);
-    if (settings->output[0])
-        close(file);
+    exec_report_write(settings->report, at_end, strata_report_text_add, &text);
+    strata_report_text_end(&text);
+    if (opened)
+        close(text.descriptor);
 }
 
 void exec_report_now(void)

@@ -17,6 +17,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/settings.h"
 
+#include "core/base/report.h"
 #include "core/base/size_text.h"
 
 #include <pthread.h>
@@ -38,8 +39,8 @@ void exec_say(const char *format, ...)
     vsnprintf(text + used, sizeof text - used - 1, format, arguments);
     va_end(arguments);
     strcat(text, "\n");
-    const ssize_t written = write(STDERR_FILENO, text, strlen(text)); /* stdio's buffers are the program's */
-    (void)written;
+    /* stdio's buffers are the program's, and so are the signals */
+    (void)strata_write_without_signals(STDERR_FILENO, text, strlen(text));
 }
 
 static bool is_on(const char *name)

@@ -15,62 +15,89 @@ static CUcontext current_context(void)
     return context;
 }
 
-static exec_device *device_with(CUcontext context)
+/* ---- green contexts ---- */
+
+/* NULL: the driver has no such function. */
+static void *driver_function(const char *name)
 {
-    for (size_t i = 0; context && i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (device && device->context == context)
-            return device;
-    }
-    return NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = library ? exec_loader_dlsym(library, name) : NULL;
+    if (library)
+        dlclose(library);
+    return found;
+}
+
+typedef CUresult get_green(CUstream stream, CUgreenCtx *green);
+static _Atomic(get_green *) green_of_stream; /* NULL: not looked up yet, or there is none; any thread */
+
+/* With the first stream, when no lock is held: the loader has its own. */
+static void look_up_green(void)
+{
+    static _Atomic bool looked;
+    get_green *get;
+    if (atomic_load_explicit(&looked, memory_order_acquire))
+        return;
+    void *found = driver_function("cuStreamGetGreenCtx");
+    memcpy(&get, &found, sizeof get);
+    atomic_store(&green_of_stream, get);
+    atomic_store_explicit(&looked, true, memory_order_release);
+}
+
+bool exec_context_of_stream(CUstream stream, CUcontext *context)
+{
+    CUgreenCtx green = NULL;
+    get_green *get = atomic_load(&green_of_stream);
+    if (get && get(stream, &green) == CUDA_SUCCESS && green)
+        return false;
+    return strata_cu.StreamGetCtx && strata_cu.StreamGetCtx(stream, context) == CUDA_SUCCESS;
+}
+
+CUcontext exec_context_of_green(CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    CUresult (*get)(CUcontext *, CUgreenCtx);
+    void *found = driver_function("cuCtxFromGreenCtx");
+    memcpy(&get, &found, sizeof get);
+    return get && get(&context, green) == CUDA_SUCCESS ? context : NULL;
 }
 
 /* ---- streams ---- */
 
-static CUresult notice_new(exec_device *device, CUstream stream, CUcontext own)
+/* The device may have no stack yet. */
+static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
-    if (!exec_stream_notice(stream, device->context, own)) {
+    look_up_green();
+    if (!exec_stream_notice(stream, ordinal, own)) {
         (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    exec_order_new_stream(device, stream);
+    if (exec_device_at((size_t)ordinal))
+        exec_order_new_stream(exec_device_at((size_t)ordinal), stream);
     return CUDA_SUCCESS;
 }
 
 /* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
 static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 {
+    CUdevice ordinal;
     if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
     if (here.primary)
-        return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device, *stream, here.device->context) : result;
-    exec_device *device = exec_device_if_ready();
-    return device ? notice_new(device, *stream, current_context()) : result;
+        return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device->ordinal, *stream, here.device->context)
+                                              : result;
+    const bool known = strata_driver_is_open() && here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS &&
+                       ordinal >= 0 && ordinal < EXEC_DEVICES;
+    return known ? notice_new(ordinal, *stream, here.context) : result;
 }
 
-/* The context of a green context. NULL: the driver has no such function, or no such context. */
-static CUcontext context_of_green(CUgreenCtx green)
-{
-    CUcontext context = NULL;
-    CUresult (*get)(CUcontext *, CUgreenCtx);
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = library ? exec_loader_dlsym(library, "cuCtxFromGreenCtx") : NULL;
-    memcpy(&get, &found, sizeof get);
-    if (get && get(&context, green) != CUDA_SUCCESS)
-        context = NULL;
-    if (library)
-        dlclose(library);
-    return context;
-}
-
-/* A green context is a part of the primary one's device, and uses its memory. */
+/* A green context is a part of the primary one's device, and uses its memory. The stream ends with it. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
-    const CUcontext context = result == CUDA_SUCCESS ? context_of_green(green) : NULL;
+    const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
-    return device ? notice_new(device, *stream, context) : result;
+    return device ? notice_new(device->ordinal, *stream, (CUcontext)(void *)green) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)
@@ -87,7 +114,8 @@ static void capture_ended(CUstream stream);
 
 static void forget_stream(CUstream stream)
 {
-    exec_device *device = device_with(exec_stream_context(stream));
+    const int ordinal = exec_stream_device(stream);
+    exec_device *device = ordinal >= 0 ? exec_device_at((size_t)ordinal) : NULL;
     if (device) /* frees look at the stream until its last work is ordered */
         exec_order_last_word(device, stream);
     exec_stream_forget(stream);

@@ -1,6 +1,6 @@
 /* What the program is told about memory: what it would hear without Strata, with the budget as the size of the device.
  */
-#include "adapters/exec/exec.h"
+#include "adapters/exec/ipc.h"
 
 #include "driver/driver.h"
 
@@ -40,11 +40,21 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     const CUresult result = EXEC_CALL(cuMemGetInfo_v2, free_bytes, total);
+    size_t whole, unused;
     if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
-    if (here.device)
-        tell_memory(here.device, free_bytes, total);
+    /* Each depends on the other: where the program asks for one alone, both are asked for. */
+    const bool known = free_bytes && total;
+    if (!here.device || (!known && EXEC_CALL(cuMemGetInfo_v2, &unused, &whole) != CUDA_SUCCESS))
+        return result;
+    unused = known ? *free_bytes : unused;
+    whole = known ? *total : whole;
+    tell_memory(here.device, &unused, &whole);
+    if (free_bytes)
+        *free_bytes = unused;
+    if (total)
+        *total = whole;
     return result;
 }
 
@@ -62,6 +72,8 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 /* ---- addresses ---- */
 
+enum { UNKNOWN_ADDRESS = 0x1000 }; /* no driver knows it */
+
 /* A thread without one hears of that first. */
 static bool has_context(void)
 {
@@ -69,17 +81,35 @@ static bool has_context(void)
     return strata_driver_is_open() && strata_cu.CtxGetCurrent(&context) == CUDA_SUCCESS && context;
 }
 
+typedef enum address_kind {
+    FOREIGN = 0, /* the driver answers */
+    LIVE,        /* in a block */
+    FREED,       /* in memory of a stack, and in no block that the program has */
+} address_kind;
+
+static address_kind find_kind(CUdeviceptr address, exec_device **owner, strata_block *block)
+{
+    if (!exec_device_may_have(address))
+        return FOREIGN;
+    *owner = exec_find_block(address, block);
+    if (*owner)
+        return atomic_load(&(*owner)->waiting_count) && exec_free_waits(block->address) ? FREED : LIVE;
+    return exec_is_held(address) && !exec_ipc_is_guest(address) ? FREED : FOREIGN;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     strata_block block;
-    if (exec_find_own_block(address, &block) && has_context()) {
-        if (start)
-            *start = block.address;
-        if (bytes)
-            *bytes = block.requested;
-        return CUDA_SUCCESS;
-    }
-    return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, address);
+    exec_device *owner;
+    const address_kind kind =
+        exec_device_may_have(address) && has_context() ? find_kind(address, &owner, &block) : FOREIGN;
+    if (kind != LIVE)
+        return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? UNKNOWN_ADDRESS : address);
+    if (start)
+        *start = block.address;
+    if (bytes)
+        *bytes = block.requested;
+    return CUDA_SUCCESS;
 }
 
 static bool differs(CUpointer_attribute attribute)
@@ -88,12 +118,20 @@ static bool differs(CUpointer_attribute attribute)
            attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
 }
 
-/* Of an allocation of its own, where the driver sees a part of a larger mapping. Buffer numbers of Strata's blocks are
- * above all of the driver's. */
+/* Another one for each block of the process. Above all of the driver's. */
+static unsigned long long buffer_number(const exec_device *device, const strata_block *block)
+{
+    enum { SLOT_BITS = 24, GENERATION_BITS = 31 };
+    const unsigned long long generation = block->id.generation & ((1ull << GENERATION_BITS) - 1);
+    return 1ull << 63 | (unsigned long long)(device->number & 0xff) << (SLOT_BITS + GENERATION_BITS) |
+           generation << SLOT_BITS | (block->id.slot & ((1u << SLOT_BITS) - 1));
+}
+
+/* Of an allocation of its own, where the driver sees a part of a larger mapping. */
 static void tell_attribute(const exec_device *device, const strata_block *block, CUpointer_attribute attribute,
                            void *value)
 {
-    const unsigned long long buffer = 1ull << 63 | block->id.generation;
+    const unsigned long long buffer = buffer_number(device, block);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         memcpy(value, &block->address, sizeof block->address);
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
@@ -106,24 +144,25 @@ static void tell_attribute(const exec_device *device, const strata_block *block,
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    const CUresult result = EXEC_CALL(cuPointerGetAttribute, value, attribute, address);
     strata_block block;
-    const exec_device *device = value && differs(attribute) ? exec_find_own_block(address, &block) : NULL;
-    if (!device)
-        return result;
-    tell_attribute(device, &block, attribute, value);
+    exec_device *owner;
+    const address_kind kind = value ? find_kind(address, &owner, &block) : FOREIGN;
+    if (kind != LIVE || !differs(attribute))
+        return EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? UNKNOWN_ADDRESS : address);
+    tell_attribute(owner, &block, attribute, value);
     return CUDA_SUCCESS;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values,
                                                     CUdeviceptr address)
 {
-    const CUresult result = EXEC_CALL(cuPointerGetAttributes, count, attributes, values, address);
     strata_block block;
-    const exec_device *device =
-        result == CUDA_SUCCESS && attributes && values ? exec_find_own_block(address, &block) : NULL;
-    for (unsigned i = 0; device && i < count; i++)
+    exec_device *owner;
+    const address_kind kind = attributes && values ? find_kind(address, &owner, &block) : FOREIGN;
+    const CUresult result =
+        EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? UNKNOWN_ADDRESS : address);
+    for (unsigned i = 0; kind == LIVE && result == CUDA_SUCCESS && i < count; i++)
         if (values[i])
-            tell_attribute(device, &block, attributes[i], values[i]);
+            tell_attribute(owner, &block, attributes[i], values[i]);
     return result;
 }

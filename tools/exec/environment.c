@@ -1,8 +1,11 @@
 /* The environment of the program: the library that is loaded before it, and what that reads. */
 #include "tools/exec/exec.h"
 
+#include "core/base/output_file.h"
 #include "tools/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,11 +140,46 @@ static bool set_first(const exec_request *request, const char *name, const char 
     return good;
 }
 
+/* With the process, which the program's is, in place of %p. */
+static void expand_process(const char *name, char path[2 * PATH_MAX])
+{
+    size_t used = 0;
+    while (*name && used < 2 * PATH_MAX - 16) {
+        const bool is_process = name[0] == '%' && name[1] == 'p';
+        if (is_process)
+            used += (size_t)sprintf(path + used, "%d", (int)getpid());
+        else
+            path[used++] = *name;
+        name += is_process ? 2 : 1;
+    }
+    path[used] = '\0';
+}
+
+/* As the report will open it, but for its contents. A pipe may have no reader yet. */
+static bool can_write(const exec_request *request)
+{
+    char path[2 * PATH_MAX], reason[256];
+    expand_process(request->output, path);
+    const int number = strata_output_descriptor(path);
+    const int file =
+        number >= 0 ? fcntl(number, F_DUPFD_CLOEXEC, 3) : strata_output_open(path, O_WRONLY | O_CREAT | O_NONBLOCK, 0);
+    if (file < 0 && (number >= 0 || errno != ENXIO)) {
+        fprintf(stderr, "%s: --output: the report could not be written to %s: %s\n", request->program, path,
+                strata_output_error(errno, reason, sizeof reason));
+        return false;
+    }
+    if (file >= 0)
+        close(file);
+    return true;
+}
+
 /* From the root: the program may go to another folder. */
 static bool set_output(const exec_request *request)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];
     const char *output = request->output;
+    if (output && !can_write(request))
+        return false;
     if (!output || output[0] == '/')
         return set(request, "STRATA_EXEC_OUTPUT", output);
     if (!getcwd(folder, sizeof folder)) {

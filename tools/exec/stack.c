@@ -47,15 +47,20 @@ static bool has_layer(const char *stack, const char *name)
     return false;
 }
 
+/* "8 GiB" is one size; in the text of a stack a blank ends a value. */
+static void add_size(text_builder *to, const char *size)
+{
+    for (; *size; size++)
+        if (*size != ' ' && *size != '\t')
+            add(to, (const char[]){*size, '\0'});
+}
+
 static void add_budget(text_builder *to, const exec_request *request)
 {
     add_layer(to, "budget(");
     if (request->budget) {
-        const char *quote = strchr(request->budget, ' ') ? "\"" : ""; /* "8 GiB" */
         add(to, "limit=");
-        add(to, quote);
-        add(to, request->budget);
-        add(to, quote);
+        add_size(to, request->budget);
     }
     if (request->shared) {
         add(to, request->budget ? ", shared=" : "shared=");

@@ -102,6 +102,24 @@ static void a_budget_is_the_size_of_the_device(void **state)
     check(run_under("--budget 100MiB", "answers_linked"), 0, "mapped: 68 of 100 MiB free", "");
 }
 
+static void a_budget_may_have_a_blank(void **state)
+{
+    (void)state;
+    scratch_file out = scratch_write(""), err = scratch_write("");
+    char text[OUTPUT_LIMIT];
+    char *arguments[] = {"strata",   "exec",    "--driver", "sim",
+                         "--budget", "100 MiB", "--",       (char *)(uintptr_t)text_of("%s/answers", folder),
+                         NULL};
+    const int to = open(out.path, O_WRONLY | O_CLOEXEC), errors = open(err.path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(exit_status_of(start(arguments, to, errors)), 0);
+    close(to);
+    close(errors);
+    read_whole(out.path, text);
+    assert_non_null(strstr(text, "device: 100 MiB\n"));
+    scratch_remove(&out);
+    scratch_remove(&err);
+}
+
 static void a_request_over_the_budget_is_out_of_memory_and_the_program_goes_on(void **state)
 {
     (void)state;
@@ -193,6 +211,61 @@ static void a_report_can_go_to_a_file(void **state)
     assert_non_null(strstr(text, "allocations: 65"));
     unlink(path);
     free(result);
+}
+
+static void a_report_that_cannot_be_written_is_said_before_the_program_runs(void **state)
+{
+    (void)state;
+    scratch_file script = scratch_write("#!/bin/sh\necho ran\n");
+    assert_int_equal(chmod(script.path, 0700), 0);
+    outcome *result = run_under("--output /no/such/folder/report", script.path);
+    assert_outcome(result, 2, "", "--output: the report could not be written to /no/such/folder/report: No such file");
+    assert_string_equal(result->out, "");
+    free(result);
+    scratch_remove(&script);
+}
+
+static void a_report_can_go_to_standard_output(void **state)
+{
+    (void)state;
+    check(run_under("--output /dev/stdout", "behaviour leak"), 0, "live_blocks: 3", "");
+    check(run_under("--output /dev/stderr", "behaviour leak"), 0, "", "live_blocks: 3");
+    check(run_under("--output /dev/fd/77", "behaviour leak"), 2, "", "/dev/fd/77: Bad file descriptor");
+}
+
+/* With standard error as a pipe that no process reads. */
+static int status_without_reader(const char *option, const char *value, const char *name)
+{
+    int ends[2];
+    scratch_file out = scratch_write("");
+    char *arguments[] = {"strata",
+                         "exec",
+                         "--driver",
+                         "sim",
+                         (char *)(uintptr_t)option,
+                         (char *)(uintptr_t)value,
+                         "--",
+                         (char *)(uintptr_t)text_of("%s/%s", folder, name),
+                         "refused",
+                         NULL};
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    const int file = open(out.path, O_WRONLY | O_CLOEXEC);
+    const int status = exit_status_of(start(arguments, file, ends[1]));
+    close(file);
+    close(ends[1]);
+    scratch_remove(&out);
+    return status;
+}
+
+static void a_report_without_a_reader_changes_no_exit_status(void **state)
+{
+    (void)state;
+    assert_int_equal(status_without_reader("--report", "--report", "behaviour"), 0);
+    setenv("STRATA_SHARED_DIR", "/no/such/folder", 1);
+    assert_int_equal(status_without_reader("--shared", "exec-test", "behaviour"),
+                     0); /* it says that there is no stack */
+    unsetenv("STRATA_SHARED_DIR");
 }
 
 static size_t count_of(const char *text, const char *part)
@@ -529,6 +602,7 @@ int main(void)
         cmocka_unit_test(memory_of_another_device_can_be_used),
         cmocka_unit_test(a_pool_of_the_programs_own_is_used),
         cmocka_unit_test(a_budget_is_the_size_of_the_device),
+        cmocka_unit_test(a_budget_may_have_a_blank),
         cmocka_unit_test(a_request_over_the_budget_is_out_of_memory_and_the_program_goes_on),
         cmocka_unit_test(memory_in_a_context_of_the_programs_own_is_passed_on_and_charged),
         cmocka_unit_test(a_budget_is_given_back_with_the_context_that_used_it),
@@ -538,6 +612,9 @@ int main(void)
         cmocka_unit_test(a_guard_finds_what_the_program_overwrote),
         cmocka_unit_test(a_report_names_libraries_and_what_is_left),
         cmocka_unit_test(a_report_can_go_to_a_file),
+        cmocka_unit_test(a_report_that_cannot_be_written_is_said_before_the_program_runs),
+        cmocka_unit_test(a_report_can_go_to_standard_output),
+        cmocka_unit_test(a_report_without_a_reader_changes_no_exit_status),
         cmocka_unit_test(a_forked_child_reports_nothing),
         cmocka_unit_test(a_report_does_not_go_into_a_file_of_the_programs),
         cmocka_unit_test(a_running_program_can_be_looked_at),

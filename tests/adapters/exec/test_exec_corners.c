@@ -14,6 +14,17 @@ static void new_memory_under_a_guard_can_be_written_on_any_stream(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void frees_wait_for_streams_that_are_older_than_the_stack(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_under("--report", "corners older-context"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
 /* ---- contexts ---- */
 
 static void releases_are_answered_as_without(void **state)
@@ -26,7 +37,24 @@ static void releases_are_answered_as_without(void **state)
 static void a_green_context_holds_the_primary_one(void **state)
 {
     (void)state;
-    check(run_wider("", "green release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+    check(run_wider("", "ends green-release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
+}
+
+static void streams_end_with_their_context(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"green-stream", "destroy", "detach"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
+        check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
+}
+
+static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "direct", "guard,pool"}; /* a pool's memory outlives the context */
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        check(run_wider(text_of("--stack %s", stacks[i]), "ends reset"), 0,
+              "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
 }
 
 /* ---- whose memory it is ---- */
@@ -46,6 +74,29 @@ static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
     (void)state;
     check_same("", "corners pool-destroyed", "corners pool-destroyed");
     check(run_under("--report", "corners pool-destroyed"), 0, "", "served_stream_ordered: 1");
+}
+
+/* ---- addresses ---- */
+
+static void each_block_is_a_buffer_of_its_own(void **state)
+{
+    (void)state;
+    check_same("", "corners buffers", "corners buffers");
+    check_same("--stack async", "corners buffers", "corners buffers");
+}
+
+static void freed_addresses_are_unknown(void **state)
+{
+    (void)state;
+    check_same("", "corners freed", "corners freed");
+    check_same("--guard", "corners freed", "corners freed");
+}
+
+static void one_amount_of_memory_can_be_asked_for(void **state)
+{
+    (void)state;
+    check_same("--stack direct", "corners amounts", "corners amounts");
+    check(run_under("--budget 100MiB", "corners amounts"), 0, "total: 0 100 MiB, free: 0 68 MiB, none: 0\n", "");
 }
 
 /* ---- processes and libraries ---- */
@@ -68,7 +119,7 @@ static void a_graph_is_launched_while_a_library_is_loaded(void **state)
 static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
 {
     (void)state;
-    const char *words = text_of("corners fork %zu", (size_t)test_effort(200, 30));
+    const char *words = text_of("corners fork %zu", (size_t)test_effort(40, 10));
     check_same("", words, words);
 }
 
@@ -83,10 +134,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
+        cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(streams_end_with_their_context),
+        cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
+        cmocka_unit_test(each_block_is_a_buffer_of_its_own),
+        cmocka_unit_test(freed_addresses_are_unknown),
+        cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

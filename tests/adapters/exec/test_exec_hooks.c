@@ -214,6 +214,15 @@ static void what_is_passed_on_is_listed_by_library(void **state)
     check(run_wider("--budget 64MiB --report", words), 0, "asked\n", "      libasks_library.so:\n");
 }
 
+static void arrays_are_charged_with_all_levels_and_channels(void **state)
+{
+    (void)state;
+    json_t *report = report_of(run_wider("--budget 64MiB --json", "arrays"));
+    check_passed(report, "arrays", 3, 8 + 5 + 9, 8 + 5 + 9);
+    json_decref(report);
+    check(run_wider("--budget 16MiB", "arrays"), 2, "cuMipmappedArrayCreate_found(&levels, &solid, 2) gave 2", "");
+}
+
 static void memory_of_graphs_is_charged(void **state)
 {
     (void)state;
@@ -278,6 +287,18 @@ static void memory_of_a_pool_goes_to_another_process(void **state)
     assert_string_equal(result->out + strlen(given), given); /* of 100 MiB */
     free(result);
     check(run_wider("--children --guard --stack pool(export=fd)", "ipc"), 0, given, "");
+}
+
+static void a_failed_free_leaves_the_handle_good(void **state)
+{
+    (void)state;
+    check(run_wider("--ipc --children", "ipc failed-free"), 0, "gave 400\none mapping, read 7 and 7\n", "");
+}
+
+static void an_offer_without_a_socket_is_taken_back(void **state)
+{
+    (void)state;
+    check(run_wider("--ipc", "ipc no-socket"), 0, "a handle: refused, descriptors left: 1\n", "");
 }
 
 static void a_handle_that_no_stack_can_make_is_refused_with_a_way_out(void **state)
@@ -397,11 +418,14 @@ int main(void)
         cmocka_unit_test(host_memory_is_counted_and_not_charged),
         cmocka_unit_test(host_memory_ends_with_its_context),
         cmocka_unit_test(what_is_passed_on_is_listed_by_library),
+        cmocka_unit_test(arrays_are_charged_with_all_levels_and_channels),
         cmocka_unit_test(memory_of_graphs_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
+        cmocka_unit_test(a_failed_free_leaves_the_handle_good),
+        cmocka_unit_test(an_offer_without_a_socket_is_taken_back),
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
         cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),
         cmocka_unit_test(nvml_and_the_driver_tell_one_story),

@@ -49,6 +49,7 @@
     X(cuMemHostRegister, cuMemHostRegister_v2, 6050)                         \
     X(cuMemHostUnregister, cuMemHostUnregister, 4000)                        \
     X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020)                   \
+    X(cuPointerGetAttributes, cuPointerGetAttributes, 7000)                  \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000)                    \
     X(cuMemsetD8, cuMemsetD8_v2, 3020)                                       \
     X(cuMemsetD8Async, cuMemsetD8Async, 3020)                                \

@@ -58,6 +58,37 @@ static void write_beside_the_legacy_stream(void)
     }
 }
 
+/* A block is freed while a stream reads it that was made in another context, before all else. */
+static void read_in_an_older_context(void)
+{
+    enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
+    CUcontext own, first;
+    CUdeviceptr block;
+    unsigned char *late;
+    size_t wrong = 0;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    const CUstream reader = new_stream();
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    const CUstream writer = new_stream();
+    CHECK(DRIVER(cuMemAllocHost)((void **)&late, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    CHECK(DRIVER(cuLaunchHostFunc)(reader, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(late, block, BYTES, reader));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    CHECK(DRIVER(cuStreamSynchronize)(reader));
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += late[i] != 1;
+    printf("%zu wrong\n", wrong);
+}
+
 /* ---- contexts ---- */
 
 /* Each release gives what the driver does, also one too many. */
@@ -143,6 +174,81 @@ static void destroy_the_current_pool(void)
     CHECK(DRIVER(cuMemPoolGetAttribute)(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     printf("%llu MiB of the default pool\n", (unsigned long long)used / MIB);
     CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+}
+
+/* ---- addresses ---- */
+
+static unsigned long long buffer_of(CUdeviceptr block)
+{
+    unsigned long long buffer = 0;
+    CHECK(DRIVER(cuPointerGetAttribute)(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
+    return buffer;
+}
+
+/* Of live blocks, of one in the place of a freed one, and of one behind a reset. */
+static void compare_buffers(void)
+{
+    enum { COUNT = 6 };
+    CUdeviceptr blocks[COUNT];
+    unsigned long long buffers[COUNT];
+    CUcontext context;
+    size_t same = 0;
+    for (int i = 0; i < COUNT; i++) {
+        if (i == 3)
+            CHECK(DRIVER(cuMemFree)(blocks[2]));
+        if (i == 4) {
+            CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+            CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+            CHECK(DRIVER(cuCtxSetCurrent)(context));
+        }
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+        buffers[i] = buffer_of(blocks[i]);
+        printf("inside: %s\n", buffer_of(blocks[i] + MIB / 2) == buffers[i] ? "the same" : "another");
+        for (int j = 0; j < i; j++)
+            same += buffers[i] == buffers[j];
+    }
+    printf("%zu are the same\n", same);
+}
+
+static void ask_for_address(const char *what, CUdeviceptr address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUmemorytype type = 0, again = 7;
+    CUdeviceptr start = 0;
+    size_t bytes = 0, range = 7;
+    void *values[] = {&again, &range};
+    printf("%s: range %d", what, DRIVER(cuMemGetAddressRange)(&start, &bytes, address));
+    printf(" of %zu, type %d", bytes, DRIVER(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+    printf(" is %d, both %d", (int)type, DRIVER(cuPointerGetAttributes)(2, attributes, values, address));
+    printf(" are %d and %zu\n", (int)again, range);
+}
+
+/* Also of a free that waits for a barrier. */
+static void ask_for_freed_addresses(void)
+{
+    CUdeviceptr block, kept;
+    CHECK(DRIVER(cuMemAlloc)(&kept, MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 3 * MIB));
+    ask_for_address("live", block + 1);
+    CHECK(DRIVER(cuMemFree)(block));
+    ask_for_address("freed", block);
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&block, 3 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    ask_for_address("freed", block + 1);
+    ask_for_address("live", kept);
+}
+
+/* ---- amounts ---- */
+
+static void ask_for_one_amount(void)
+{
+    size_t free_bytes = 0, total = 0;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+    printf("total: %d", DRIVER(cuMemGetInfo)(NULL, &total));
+    printf(" %zu MiB, free: %d", total / MIB, DRIVER(cuMemGetInfo)(&free_bytes, NULL));
+    printf(" %zu MiB, none: %d\n", free_bytes / MIB, DRIVER(cuMemGetInfo)(NULL, NULL));
 }
 
 /* ---- loading ---- */
@@ -341,10 +447,18 @@ static const struct {
     const char *name;
     void (*run)(void);
 } corners[] = {
-    {"fresh", write_beside_the_legacy_stream}, {"releases", release_too_often},
-    {"devices", ask_on_another_device},        {"pool-destroyed", destroy_the_current_pool},
-    {"report-loading", report_while_loading},  {"launch-loading", launch_while_loading},
-    {"descriptors", wait_without_descriptors}, {"fork", fork_beside_threads},
+    {"fresh", write_beside_the_legacy_stream},
+    {"older-context", read_in_an_older_context},
+    {"releases", release_too_often},
+    {"devices", ask_on_another_device},
+    {"pool-destroyed", destroy_the_current_pool},
+    {"buffers", compare_buffers},
+    {"freed", ask_for_freed_addresses},
+    {"amounts", ask_for_one_amount},
+    {"report-loading", report_while_loading},
+    {"launch-loading", launch_while_loading},
+    {"descriptors", wait_without_descriptors},
+    {"fork", fork_beside_threads},
 };
 
 int main(int count, char **arguments)

@@ -101,6 +101,46 @@ static void give(const char *self, size_t bytes)
     run_taker(self, bytes, &handle);
 }
 
+/* The block lives on, and so does what others may open. */
+static int fail_to_free(const char *self)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    CUstream stream;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamDestroy)(stream));
+    printf("a free on no stream gave %d\n", DRIVER(cuMemFreeAsync)(block, stream));
+    run_taker(self, MIB, &handle);
+    CHECK(DRIVER(cuMemFree)(block));
+    return 0;
+}
+
+/* With descriptors for the memory, and none for the socket. */
+static int fail_to_offer(void)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    const struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    int last = -1, next, left = 0;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    setrlimit(RLIMIT_NOFILE, &few);
+    while ((next = dup(0)) >= 0)
+        last = next;
+    close(last);
+    const CUresult made = cuIpcGetMemHandle_found(&handle, block);
+    while (dup(0) >= 0)
+        left++;
+    printf("a handle: %s, descriptors left: %d\n", made == CUDA_SUCCESS ? "made" : "refused", left);
+    return 0;
+}
+
 /* The thread that answers on the handle's socket. */
 static int wait_without_descriptors(void)
 {
@@ -119,6 +159,10 @@ int main(int count, char **arguments)
 {
     if (count > 1 && strcmp(arguments[1], "descriptors") == 0)
         return wait_without_descriptors();
+    if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
+        return fail_to_free(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "no-socket") == 0)
+        return fail_to_offer();
     if (count > 1)
         return take(arguments[1]);
     begin();

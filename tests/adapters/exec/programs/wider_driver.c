@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MIB    ((size_t)1 << 20)
@@ -18,6 +19,16 @@ static void *behind(const char *name)
 {
     void *library = dlopen(getenv("NEWER_DRIVER_BEHIND"), RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
+}
+
+/* The function itself, where dlsym may lead to a hook: a driver calls its own by no name. */
+static void *inside(const char *name, int version)
+{
+    get_function *get;
+    void *address = behind("cuGetProcAddress_v2"), *found = NULL;
+    memcpy(&get, &address, sizeof get);
+    get(name, &found, version, 0, NULL);
+    return found;
 }
 
 /* Addresses that the driver behind does not know. */
@@ -123,6 +134,17 @@ EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
     return array == (CUarray)(void *)&objects[1] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *array,
+                                               unsigned levels)
+{
+    static char made[4];
+    static int count;
+    (void)array;
+    (void)levels;
+    *out = (CUmipmappedArray)(void *)&made[count++ % 4];
+    return CUDA_SUCCESS;
+}
+
 /* ---- green contexts ---- */
 
 /* As CUDA documents them: one holds the primary context of its device until it is destroyed; then its streams are no
@@ -137,7 +159,7 @@ struct CUgreenCtx_st {
 static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
 {
     CUresult (*retain)(CUcontext *, CUdevice);
-    void *address = behind("cuDevicePrimaryCtxRetain");
+    void *address = inside("cuDevicePrimaryCtxRetain", 7000);
     memcpy(&retain, &address, sizeof retain);
     return retain(out, device);
 }
@@ -145,7 +167,7 @@ static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
 static CUresult CUDAAPI release_primary(CUdevice device)
 {
     CUresult (*release)(CUdevice);
-    void *address = behind("cuDevicePrimaryCtxRelease_v2");
+    void *address = inside("cuDevicePrimaryCtxRelease", 11000);
     memcpy(&release, &address, sizeof release);
     return release(device);
 }
@@ -153,7 +175,7 @@ static CUresult CUDAAPI release_primary(CUdevice device)
 EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned flags)
 {
     CUresult (*retain)(CUcontext *, CUdevice);
-    void *address = behind("cuDevicePrimaryCtxRetain");
+    void *address = inside("cuDevicePrimaryCtxRetain", 7000);
     (void)resources;
     (void)flags;
     memcpy(&retain, &address, sizeof retain);
@@ -165,7 +187,7 @@ EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
 {
     CUresult (*release)(CUdevice);
     CUresult (*destroy)(CUstream);
-    void *address = behind("cuDevicePrimaryCtxRelease_v2"), *second = behind("cuStreamDestroy_v2");
+    void *address = inside("cuDevicePrimaryCtxRelease", 11000), *second = inside("cuStreamDestroy", 4000);
     memcpy(&release, &address, sizeof release);
     memcpy(&destroy, &second, sizeof destroy);
     while (green->count)
@@ -183,12 +205,36 @@ EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
 EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags, int priority)
 {
     CUresult (*create)(CUstream *, unsigned);
-    void *address = behind("cuStreamCreate");
+    void *address = inside("cuStreamCreate", 2000);
     (void)priority;
     memcpy(&create, &address, sizeof create);
     const CUresult result = create(out, flags);
     if (result == CUDA_SUCCESS)
         green->streams[green->count++] = *out;
+    return result;
+}
+
+/* ---- contexts ---- */
+
+/* A reset that goes by no name that a program can look up. */
+EXPORT CUresult CUDAAPI cuNewReset(CUdevice device);
+
+CUresult CUDAAPI cuNewReset(CUdevice device)
+{
+    CUresult (*reset)(CUdevice);
+    void *address = inside("cuDevicePrimaryCtxReset", 11000);
+    memcpy(&reset, &address, sizeof reset);
+    return reset(device);
+}
+
+/* Its streams end long before the call does. */
+static CUresult CUDAAPI destroy_context(CUcontext context)
+{
+    CUresult (*destroy)(CUcontext);
+    void *address = inside("cuCtxDestroy", 4000);
+    memcpy(&destroy, &address, sizeof destroy);
+    const CUresult result = destroy(context);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
 
@@ -265,6 +311,7 @@ static const struct {
     OWN("cuGraphicsUnmapResources", 0, cuGraphicsUnmapResources_ptsz),
     OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
     OWN("cuArrayCreate", 0, cuArrayCreate_v2),
+    OWN("cuMipmappedArrayCreate", 0, cuMipmappedArrayCreate),
     OWN("cuArrayDestroy", 0, cuArrayDestroy),
     OWN("cuDevicePrimaryCtxRetain", 0, retain_primary),
     OWN("cuDevicePrimaryCtxRelease", 0, release_primary),
@@ -272,6 +319,9 @@ static const struct {
     OWN("cuGreenCtxDestroy", 0, cuGreenCtxDestroy),
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
+    OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuCtxDestroy", 0, destroy_context),
+    OWN("cuCtxDetach", 0, destroy_context),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
     OWN("cuMemRelease", 0, cuMemRelease),
     OWN("cuGetExportTable", 0, cuGetExportTable),

@@ -1,0 +1,31 @@
+/* Arrays, on a driver that has them (wider_driver.c): of 16-bit channels, and layers in levels. */
+#include "wider_calls.h"
+
+int main(void)
+{
+    WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
+    WIDER(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 12000);
+    const CUDA_ARRAY_DESCRIPTOR plain = {
+        .Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_UNORM_INT16X4, .NumChannels = 4}; /* 8 MiB */
+    const CUDA_ARRAY3D_DESCRIPTOR layers = {.Width = 256,                                       /* 4 MiB, and 1 MiB */
+                                            .Height = 256,
+                                            .Depth = 16,
+                                            .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+                                            .NumChannels = 4,
+                                            .Flags = CUDA_ARRAY3D_LAYERED};
+    const CUDA_ARRAY3D_DESCRIPTOR solid = {.Width = 128, /* 8 MiB, and 1 MiB */
+                                           .Height = 128,
+                                           .Depth = 128,
+                                           .Format = CU_AD_FORMAT_FLOAT,
+                                           .NumChannels = 1};
+    CUarray array;
+    CUmipmappedArray levels;
+    CUdeviceptr block;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuArrayCreate_v2_found(&array, &plain));
+    CHECK(cuMipmappedArrayCreate_found(&levels, &layers, 2));
+    CHECK(cuMipmappedArrayCreate_found(&levels, &solid, 2));
+    printf("made\n");
+    return 0;
+}

@@ -1,0 +1,165 @@
+/* The ends of contexts, on a driver with more of them (wider_driver.c), by name: `ends NAME`. */
+#include "wider_calls.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+/* ---- green contexts ---- */
+
+static CUgreenCtx new_green(void)
+{
+    WIDER(cuGreenCtxCreate, "cuGreenCtxCreate", 12040);
+    CUgreenCtx green;
+    CHECK(cuGreenCtxCreate_found(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    return green;
+}
+
+static int is_active(void)
+{
+    unsigned flags;
+    int active = 0;
+    CHECK(DRIVER(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    return active;
+}
+
+/* The green context holds the primary one, and its memory. */
+static void release_before_it(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    const CUgreenCtx green = new_green();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    printf("active: %d", is_active());
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
+    printf(", read %d\n", byte);
+    CHECK(cuGreenCtxDestroy_found(green));
+    printf("active: %d, another release gave %d\n", is_active(), DRIVER(cuDevicePrimaryCtxRelease)(0));
+}
+
+/* Frees and asks: what waits is freed behind a barrier of all streams. */
+static void make_barrier(void)
+{
+    CUdeviceptr block;
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+}
+
+/* Its streams are no streams any more. */
+static void end_a_green_stream(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    WIDER(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050);
+    CUstream stream;
+    const CUgreenCtx green = new_green();
+    make_barrier();
+    CHECK(cuGreenCtxStreamCreate_found(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    make_barrier();
+    CHECK(cuGreenCtxDestroy_found(green));
+    make_barrier();
+    printf("went on\n");
+}
+
+/* ---- contexts of the program's own ---- */
+
+static CUcontext new_context_with_stream(void)
+{
+    CUcontext context, before;
+    CUstream stream;
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(DRIVER(cuCtxCreate)(&context, 0, 0));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    return context;
+}
+
+static void *destroy(void *context)
+{
+    CHECK(DRIVER(cuCtxDestroy)(context)); /* which takes its time behind the end of the streams */
+    return NULL;
+}
+
+static void end_beside_another_thread(void)
+{
+    pthread_t thread;
+    make_barrier();
+    const CUcontext context = new_context_with_stream();
+    make_barrier();
+    CHECK(pthread_create(&thread, NULL, destroy, context));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    make_barrier();
+    CHECK(pthread_join(thread, NULL));
+    make_barrier();
+    printf("went on\n");
+}
+
+static void detach(void)
+{
+    WIDER(cuCtxDetach, "cuCtxDetach", 2000);
+    CUcontext before;
+    make_barrier();
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    const CUcontext context = new_context_with_stream();
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(cuCtxDetach_found(context));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    make_barrier();
+    printf("went on\n");
+}
+
+/* ---- resets ---- */
+
+CUresult CUDAAPI cuNewReset(CUdevice device);
+
+static void reset_unseen(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext context;
+    CUdeviceptr block;
+    CHECK(cuNewReset_found(0));
+    printf("without a context: %s\n", DRIVER(cuMemAllocAsync)(&block, 64 * MIB, NULL) ? "refused" : "given");
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+static void ask_behind_a_reset(void)
+{
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+    reset_unseen();
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 8 * MIB, NULL));
+    CHECK(DRIVER(cuMemsetD8)(block, 3, 8 * MIB));
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB, 1));
+    reset_unseen();
+    CHECK(DRIVER(cuMemAlloc)(&block, 8 * MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 3, 8 * MIB));
+    printf("went on, read %d\n", byte);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} ways[] = {
+    {"green-release", release_before_it},   {"green-stream", end_a_green_stream},
+    {"destroy", end_beside_another_thread}, {"detach", detach},
+    {"reset", ask_behind_a_reset},
+};
+
+int main(int count, char **arguments)
+{
+    begin();
+    for (size_t i = 0; count > 1 && i < sizeof ways / sizeof ways[0]; i++)
+        if (strcmp(ways[i].name, arguments[1]) == 0) {
+            ways[i].run();
+            return 0;
+        }
+    printf("unknown way\n");
+    return 3;
+}
