@@ -220,11 +220,14 @@ void exec_stream_forget(CUstream stream);
 /* The device of a noticed stream. -1: it was not noticed. */
 int exec_stream_device(CUstream stream);
 
-/* The context that a stream was made in (streams.c). False: it is not known, or a green one, which can be current to
+/* Before the first look at a stream's context, when no lock is held: the loader has its own. */
+void exec_look_up_green(void);
+
+/* The context that a stream was made in (green.c). False: it is not known, or a green one, which can be current to
  * one thread at a time, and that is the program's. */
 bool exec_context_of_stream(CUstream stream, CUcontext *context);
 
-/* The context of a green context (streams.c). NULL: the driver has no such function, or no such context. */
+/* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 
 /* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */

@@ -47,12 +47,13 @@ static bool has_layer(const char *stack, const char *name)
     return false;
 }
 
-/* "8 GiB" is one size; in the text of a stack a blank ends a value. */
+/* "8 GiB" is one size; in the text of a stack a blank ends a value that is not in quotes. */
 static void add_size(text_builder *to, const char *size)
 {
-    for (; *size; size++)
-        if (*size != ' ' && *size != '\t')
-            add(to, (const char[]){*size, '\0'});
+    const char *quote = strpbrk(size, " \t") ? "\"" : "";
+    add(to, quote);
+    add(to, size);
+    add(to, quote);
 }
 
 static void add_budget(text_builder *to, const exec_request *request)
