@@ -4,7 +4,6 @@
 
 #include "driver/driver.h"
 
-
 static CUcontext current_context(void)
 {
     CUcontext context = NULL;
