@@ -72,7 +72,7 @@ static void send_text(const char *text, size_t length, void *data)
     }
 }
 
-/* One letter asks: j for JSON, another for text. */
+/* One letter asks: j for JSON, another for text. A zero byte ends the answer: without it the program has ended. */
 static void answer(int connection)
 {
     const struct timeval second = {.tv_sec = 1};
@@ -82,6 +82,7 @@ static void answer(int connection)
     if (is_of_this_user(connection) && recv(connection, &letter, 1, 0) == 1) {
         exec_caches_ask();
         exec_report_write(letter == 'j' ? EXEC_REPORT_JSON : EXEC_REPORT_TEXT, false, send_text, &connection);
+        send_text("", 1, &connection);
     }
     if (connection >= 0)
         close(connection);

@@ -106,7 +106,9 @@ static void copy_report(int file, FILE *to)
             fwrite(text, 1, (size_t)length, to);
 }
 
-/* The caller frees it. NULL: there is no such program, it is another user's, or without host memory. */
+/* The caller frees it. NULL: there is no such program, it is another user's, it ended meanwhile, or without host
+ * memory.
+ */
 static char *read_report(const top_request *request)
 {
     char *text = NULL;
@@ -117,7 +119,7 @@ static char *read_report(const top_request *request)
         copy_report(file, to);
     if (file >= 0)
         close(file);
-    if (to && fclose(to) == 0 && bytes)
+    if (to && fclose(to) == 0 && bytes > 1 && text[bytes - 1] == '\0') /* whole */
         return text;
     free(text);
     return NULL;
