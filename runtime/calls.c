@@ -5,29 +5,11 @@
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
-#include "runtime/any_stream_frees.h"
 #include "runtime/captures.h"
 #include "runtime/graph_frees.h"
 #include "runtime/references.h"
 
 /* ---- memory ---- */
-
-static bool is_refusal(strata_status status)
-{
-    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
-}
-
-/* Memory that the program has freed is free before a request is refused. The stream is not 0 of a PTDS program. */
-static __attribute__((noinline)) strata_status allocate_behind_frees(strata_runtime *runtime,
-                                                                     const strata_request *request, strata_block *out)
-{
-    strata_error_suppress_begin();
-    strata_status status = strata_resource_allocate(runtime->top, request, out);
-    if (is_refusal(status) && strata_any_stream_frees_do())
-        status = strata_resource_allocate(runtime->top, request, out);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    return status;
-}
 
 strata_status strata_runtime_allocate_request(strata_runtime *runtime, const strata_request *request, strata_block *out)
 {
@@ -39,8 +21,7 @@ strata_status strata_runtime_allocate_request(strata_runtime *runtime, const str
     strata_status status;
     if (strata_captures_any(runtime) && request->bytes && strata_captured_allocate(runtime, request, out, &status))
         return status;
-    return strata_frees_have_waited(runtime) ? allocate_behind_frees(runtime, request, out)
-                                             : strata_resource_allocate(runtime->top, request, out);
+    return strata_resource_allocate(runtime->top, request, out);
 }
 
 strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, const strata_request *request,
@@ -48,23 +29,23 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 {
     if (!runtime || !request || !out || (strata_captures_any(runtime) && request->stream))
         return strata_runtime_allocate_request(runtime, request, out);
-    if (strata_captures_any(runtime) || strata_frees_have_waited(runtime)) {
+    if (strata_captures_any(runtime)) {
         strata_request meant = *request;
-        meant.stream = request->stream ? request->stream : CU_STREAM_PER_THREAD;
+        meant.stream = CU_STREAM_PER_THREAD;
         return strata_runtime_allocate_request(runtime, &meant, out);
     }
     return strata_resource_allocate_ptsz(runtime->top, request, out);
 }
 
-/* While there are captures, or frees may be due. */
+/* While there are captures. */
 static __attribute__((noinline)) strata_status allocate_beside_captures(strata_runtime *runtime, size_t bytes,
                                                                         CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
     strata_status status;
-    return strata_captures_any(runtime) && strata_captured_allocate(runtime, &request, out, &status) ? status
-           : strata_frees_have_waited(runtime) ? allocate_behind_frees(runtime, &request, out)
-                                               : strata_allocate_from_top(runtime->top, &request, out);
+    return strata_captured_allocate(runtime, &request, out, &status)
+               ? status
+               : strata_allocate_from_top(runtime->top, &request, out);
 }
 
 /* Wrong arguments, none to do, or the driver is not open. */
@@ -78,10 +59,10 @@ strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUs
 {
     if (__builtin_expect(!runtime || strata_driver_state_now() != STRATA_DRIVER_OPEN || !out, 0))
         return allocate_slow(runtime, bytes, stream, out);
-    const bool beside = strata_captures_any(runtime) || strata_frees_have_waited(runtime);
+    const bool captures = strata_captures_any(runtime);
     if (__builtin_expect(!bytes, 0))
         return allocate_slow(runtime, bytes, stream, out);
-    if (beside)
+    if (captures)
         return allocate_beside_captures(runtime, bytes, stream, out);
     return runtime->top->ops->top_allocate(runtime->top, bytes, stream, out);
 }
@@ -134,10 +115,7 @@ size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)
 
 strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
 {
-    const strata_status status = strata_resource_usage(runtime ? runtime->top : NULL, usage);
-    if (runtime && usage && status != STRATA_ERROR_FORKED && strata_any_stream_frees_are_due())
-        strata_any_stream_frees_count(runtime, usage);
-    return status;
+    return strata_resource_usage(runtime ? runtime->top : NULL, usage);
 }
 
 strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget)
@@ -167,7 +145,6 @@ strata_status strata_runtime_reap_pending(strata_runtime *runtime)
     strata_status status = strata_check_runtime_now(runtime);
     size_t bytes;
     if (status == STRATA_SUCCESS) {
-        strata_any_stream_frees_do();
         strata_references_free_deferred(runtime);
         strata_graphs_free_due(runtime);
     }
@@ -179,20 +156,10 @@ strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, si
     size_t bytes = 0;
     strata_status status = strata_check_runtime_now(runtime);
     if (status == STRATA_SUCCESS)
-        strata_any_stream_frees_do();
-    if (status == STRATA_SUCCESS)
         status = runtime->top->ops->trim(runtime->top, keep_bytes, &bytes);
     if (released)
         *released = bytes;
     return status;
-}
-
-static __attribute__((cold)) strata_status refuse_freed(CUdeviceptr address, strata_block *out)
-{
-    *out = (strata_block){0};
-    return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
-                       "0x%llx is in no live block: the block was freed, and waits for the device",
-                       (unsigned long long)address);
 }
 
 strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, strata_block *out)
@@ -203,8 +170,6 @@ strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, 
     strata_status status = strata_check_runtime(runtime);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->find(runtime->top, address, out);
-    if (status == STRATA_SUCCESS && strata_any_stream_free_is_due(out))
-        return refuse_freed(address, out);
     return status == STRATA_SUCCESS && strata_runtime_keeps(runtime, out) ? strata_captures_find(runtime, address, out)
                                                                           : status;
 }
@@ -214,8 +179,7 @@ strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_bl
     if (!runtime)
         return STRATA_BLOCK_FREED;
     const strata_block block = {.id = id};
-    return (strata_driver_state_now() == STRATA_DRIVER_OPEN && strata_any_stream_free_is_due(&block)) ||
-                   (strata_runtime_keeps(runtime, &block) && strata_kept_block_is_freed(runtime, &block))
+    return strata_runtime_keeps(runtime, &block) && strata_kept_block_is_freed(runtime, &block)
                ? STRATA_BLOCK_RETIRED
                : strata_table_state(runtime->stack->head.table, id);
 }

@@ -108,12 +108,6 @@ static inline bool strata_captures_any(const strata_runtime *runtime)
     return __builtin_expect(atomic_load_explicit(&runtime->captures.live, memory_order_relaxed) != 0, 0);
 }
 
-/* Whether frees of memory that any stream may use may be due: a request that is refused is tried again behind them. */
-static inline bool strata_frees_have_waited(const strata_runtime *runtime)
-{
-    return __builtin_expect(atomic_load_explicit(&runtime->captures.frees_waited, memory_order_relaxed), 0);
-}
-
 /* Whether it began on what the handle means on this thread. */
 static inline bool strata_capture_began_on(const strata_capture *capture, CUstream stream)
 {

@@ -2,14 +2,13 @@
  *
  *     strata_malloc   allocates on an idle stream and waits for it on the host: what earlier users of the memory still
  *                     had to do was put in front of that stream, and is complete.
- *     strata_free     frees behind a wait for the device, which many frees share (any_stream_frees.c), so that
- * whichever stream used the memory is done, on an idle stream.
+ *     strata_free     waits for the device, so that whichever stream used the memory is done, and frees on an idle
+ * stream.
  */
 #include <strata/malloc.h>
 
 #include "core/base/error.h"
 #include "core/base/size_text.h"
-#include "core/stack/calls.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
@@ -117,9 +116,10 @@ static strata_status check_start(CUdeviceptr address, const strata_block *block)
                            (unsigned long long)address, (unsigned long long)block->address, strata_tag_name(block->tag),
                            strata_size_text(block->bytes).text);
     if (strata_any_stream_free_is_due(block))
-        return strata_fail(
-            STRATA_ERROR_DOUBLE_FREE, "block 0x%llx (tag \"%s\", %s) was freed already; the free waits for the device",
-            (unsigned long long)address, strata_tag_name(block->tag), strata_size_text(block->bytes).text);
+        return strata_fail(STRATA_ERROR_DOUBLE_FREE,
+                           "block 0x%llx (tag \"%s\", %s) was freed already; the free waits for the end of a capture",
+                           (unsigned long long)address, strata_tag_name(block->tag),
+                           strata_size_text(block->bytes).text);
     return STRATA_SUCCESS;
 }
 
@@ -307,25 +307,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The work on that memory is complete then: its bytes are free once the stack has looked. */
-static void free_what_is_due(strata_runtime *runtime)
-{
-    size_t bytes;
-    if (!strata_any_stream_frees_do())
-        return;
-    strata_error_suppress_begin();
-    strata_reap_internally(runtime->top, STRATA_REAP_FINISHED, &bytes);
-    strata_error_suppress_end(false);
-}
-
 strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     strata_runtime *runtime;
     strata_runtime_budget budget = {0};
     strata_usage usage = {0};
     strata_status status = current_runtime(&runtime);
-    if (status == STRATA_SUCCESS)
-        free_what_is_due(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_runtime_budget_snapshot(runtime, &budget);
     if (status == STRATA_SUCCESS)

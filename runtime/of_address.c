@@ -44,21 +44,6 @@ strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *o
     return found ? STRATA_SUCCESS : STRATA_ERROR_FOREIGN_POINTER;
 }
 
-bool strata_owned_block_pin(const strata_block *block, strata_owned_block *out)
-{
-    strata_stack *stack;
-    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(NULL, NULL, serial));
-         serial = strata_neighbours_unpin(stack)) {
-        out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
-        if (out->runtime && strata_table_id(stack->head.table) == block->id.table &&
-            strata_table_state(stack->head.table, block->id) == STRATA_BLOCK_LIVE) {
-            out->block = *block;
-            return true;
-        }
-    }
-    return false;
-}
-
 void strata_owned_block_release(strata_owned_block *found)
 {
     strata_neighbours_unpin(found->runtime->stack);

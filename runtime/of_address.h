@@ -12,10 +12,6 @@ typedef struct strata_owned_block {
 /* The block that contains `address`. After a success the release is due. Errors: FOREIGN_POINTER, which is raised only
  * by the caller; FORKED, SHUT_DOWN. */
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out);
-
-/* The runtime of a block that is live; no lock is held. After a success the release is due. */
-bool strata_owned_block_pin(const strata_block *block, strata_owned_block *out);
-
 void strata_owned_block_release(strata_owned_block *found);
 
 /* The free of an address in no block was refused: tells layers that know a freed block that began there. */

@@ -40,10 +40,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     runtime->table = runtime->stack->head.table;
     runtime->tracks_plainly = strata_resource_tracks_plainly(runtime->top);
     runtime->hears_graphs = strata_resource_hears_graphs(runtime->top);
-    const uint32_t capabilities = runtime->top->ops->capabilities(runtime->top);
-    runtime->tracks = (capabilities & STRATA_CAPABILITY_USE_TRACKING) != 0;
-    runtime->frees_may_wait = (capabilities & STRATA_CAPABILITY_STREAM_ORDERED) && !config->stack &&
-                              strata_any_stream_frees_may_wait(runtime->stack);
+    runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
     strata_lock_init(&runtime->streams_lock, STRATA_RANK_STREAMS);
@@ -130,7 +127,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     const bool usable = is_usable(runtime);
-    strata_any_stream_frees_do();
+    strata_any_stream_frees_try();
     status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS)
         status = check_references_released(runtime);
@@ -169,7 +166,6 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
     strata_status status = check_private(runtime);
     if (!runtime || status != STRATA_SUCCESS)
         return status;
-    strata_any_stream_frees_do();
     status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;

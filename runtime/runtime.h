@@ -24,10 +24,9 @@ typedef struct strata_pool_block_map {
 
 /* See runtime/captures.h. */
 typedef struct strata_captures {
-    strata_spin lock;          /* nearly always one thread's; held for questions to the driver */
-    _Atomic uint32_t live;     /* captures; written under the lock, read by any thread */
-    _Atomic bool used;         /* a pool, a capture or an open use was made, or a block registered; for good */
-    _Atomic bool frees_waited; /* a free has waited for the device together with others; for good */
+    strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
+    _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
+    _Atomic bool used;     /* a pool, a capture or an open use was made, or a block registered; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_pool_block_map pool_blocks;
@@ -63,7 +62,6 @@ struct strata_runtime {
     bool tracks_plainly; /* no layer hears of uses */
     bool hears_graphs;   /* a layer hears of captures and graphs */
     bool early_events;
-    bool frees_may_wait; /* of memory that any stream may use (runtime/any_stream_frees.h) */
     bool singleton;
     strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */
     uint32_t stream_capacity;

@@ -33,7 +33,6 @@ typedef enum strata_lock_rank {
     STRATA_RANK_GRAPHED_CALLS,    /* calls of one function that is a graph */
     STRATA_RANK_BLAS,             /* one cuBLAS handle; held from a call's waits to its record */
     STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
-    STRATA_RANK_ANY_STREAM_FREES, /* frees that wait for the device together; held from the wait to the last free */
     STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */
     STRATA_RANK_CAPTURE_LIST,     /* the process's captures */
     STRATA_RANK_PINNED_POOL,      /* the buffers of a pinned pool; nothing is called under it */

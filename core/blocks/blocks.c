@@ -332,7 +332,7 @@ static strata_status retire(strata_table *table, const strata_block *block, bool
             word = atomic_load_explicit(&entry->word, memory_order_acquire);
             continue;
         }
-        if (strata_entry_is_pinned(entry, word, block->id.generation))
+        if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
             return refuse_pinned(block);
         if ((word & STRATA_WORD_KEPT) && !may_be_kept)
             return refuse_kept(block);
@@ -497,7 +497,7 @@ strata_status strata_entry_quarantine(const strata_table *table, const strata_bl
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
     const strata_status wrong = wrong_fact(shown, block);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    bool pinned = strata_entry_is_pinned(entry, word, generation);
+    bool pinned = (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
     bool kept = (word & STRATA_WORD_KEPT) != 0;
     uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
     bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;

@@ -359,20 +359,6 @@ static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t
     return pins >> STRATA_WORD_GENERATION == generation ? pins & STRATA_OWN_PINS_MASK : 0;
 }
 
-/* Of a word of that generation: a prepared use is not finished. */
-static inline bool strata_entry_is_pinned(const strata_entry *entry, uint64_t word, uint64_t generation)
-{
-    return (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
-}
-
-/* Whether a block is live and has a prepared use. */
-static inline bool strata_block_is_pinned(const strata_table *table, const strata_block *block)
-{
-    const strata_entry *entry = strata_table_lookup(table, block->id);
-    const uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
-    return strata_word_lives(word, block->id.generation) && strata_entry_is_pinned(entry, word, block->id.generation);
-}
-
 static inline bool strata_entry_has_facts(const strata_table *table, const strata_entry *entry,
                                           const strata_block *block)
 {

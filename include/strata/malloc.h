@@ -23,19 +23,11 @@ extern "C" {
 STRATA_API strata_status strata_malloc(void **out, size_t bytes);
 
 /* Frees the block that begins at `address`, of strata_malloc or any runtime of the process, whichever streams use it:
- * the memory is given out again behind all work submitted to its device's primary context so far. Captures of streams
- * go on. NULL is ignored.
- *
- * Unlike cudaFree the call mostly does not wait: up to 256 frees, or 32 MiB, share one wait for the device, which the
- * free that makes them as many makes, a request that would be refused, strata_memory_info, strata_runtime_reap_pending,
- * strata_runtime_trim, or the end of the runtime. Until then strata_runtime_usage counts the memory as retired, and the
- * stack's layers know it as live. If the driver refuses the wait, for instance for a capture, a later call tries again.
- * Each free waits by itself if the stack orders no frees by streams (direct), was built by hand, or has a guard, a
- * callback, a log file, statistics(leaks=), or a budget with wait=live or shared=; and while blocks are in use until
- * their free.
- *
- * Errors leave the block live: FOREIGN_POINTER (no live block begins there: memory of another library, an address
- * inside of a block, a second free), DOUBLE_FREE (the first free has yet to wait), BLOCK_IN_USE, DRIVER. */
+ * first waits for all work submitted to its device's primary context, as cudaFree does. Captures of streams go on. If
+ * the driver refuses the wait for a capture, the free succeeds and is done by a later call of this header, or
+ * the end of the runtime; the memory counts as live until then. NULL is ignored. Errors leave the block live:
+ * FOREIGN_POINTER (no live block begins there: memory of another library, an address inside of a block, a second free),
+ * BLOCK_IN_USE, DRIVER. */
 STRATA_API strata_status strata_free(void *address);
 
 /* As strata_free, without the wait: work on `stream` so far, and recorded uses, may still use the memory. For all other

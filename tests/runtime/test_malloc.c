@@ -160,100 +160,6 @@ static void memory_for_a_stream_is_freed_by_either_call(void **state)
     check_cu(test_cu()->StreamDestroy(stream));
 }
 
-/* ---- many frees ---- */
-
-/* Whether frees wait for the device together, or each by itself: the wait takes memory. */
-static bool frees_share_a_wait(void)
-{
-    test_calls calls;
-    void *memory = allocated(SMALL);
-    test_calls_begin(&calls);
-    check_ok(strata_free(memory));
-    const bool share = test_calls_of(&calls, "cuMemAlloc") == 0;
-    check_ok(strata_runtime_reap_pending(process_runtime()));
-    return share;
-}
-
-enum { MANY = 100, STREAMS = 16 };
-
-/* The driver's calls for some frees of memory that as many streams use. */
-static uint64_t calls_of_frees(size_t streams)
-{
-    CUstream used[STREAMS];
-    void *memory[MANY];
-    test_calls calls;
-    for (size_t i = 0; i < streams; i++)
-        used[i] = new_stream();
-    for (size_t i = 0; i < MANY; i++) {
-        memory[i] = allocated(SMALL);
-        check_cu(test_cu()->MemsetD8Async(address_of(memory[i]), 1, SMALL, used[i % streams]));
-    }
-    test_calls_begin(&calls);
-    for (size_t i = 0; i < MANY; i++)
-        check_ok(strata_free(memory[i]));
-    const uint64_t during = test_calls_total(&calls);
-    assert_int_equal(test_calls_of(&calls, "cuMemAlloc"), 0);
-    check_ok(strata_runtime_reap_pending(process_runtime()));
-    assert_int_equal(test_calls_of(&calls, "cuMemAlloc"), 1); /* the wait of them all */
-    assert_int_equal(test_calls_of(&calls, "cuMemHostAlloc"), 0);
-    for (size_t i = 0; i < streams; i++)
-        check_cu(test_cu()->StreamDestroy(used[i]));
-    return during;
-}
-
-static void many_frees_wait_once_whatever_the_streams(void **state)
-{
-    (void)state;
-    if (!frees_share_a_wait()) {
-        print_message("skipped: the stack frees at once\n");
-        skip();
-    }
-    calls_of_frees(1);
-    const uint64_t one = calls_of_frees(1), many = calls_of_frees(STREAMS);
-    assert_int_equal(many, one);
-    assert_true(one <= MANY); /* whether the device was reset */
-}
-
-static void frees_do_not_wait_for_ever(void **state)
-{
-    (void)state;
-    test_calls calls;
-    if (!frees_share_a_wait()) {
-        print_message("skipped: the stack frees at once\n");
-        skip();
-    }
-    test_calls_begin(&calls);
-    for (size_t i = 0; i < 300; i++)
-        check_ok(strata_free(allocated(SMALL)));
-    assert_int_equal(test_calls_of(&calls, "cuMemFree"), 1);
-    check_ok(strata_runtime_reap_pending(process_runtime()));
-    test_calls_begin(&calls);
-    for (size_t i = 0; i < 3; i++)
-        check_ok(strata_free(allocated((size_t)12 << 20)));
-    assert_true(test_calls_of(&calls, "cuMemFree") >= 1);
-}
-
-/* Whether the free is done already or waits. */
-static void freed_memory_is_live_to_no_call(void **state)
-{
-    (void)state;
-    strata_runtime *runtime = process_runtime();
-    strata_usage before, after;
-    strata_block block;
-    void *memory = allocated(BYTES);
-    check_ok(strata_runtime_find(runtime, address_of(memory), &block));
-    check_ok(strata_runtime_usage(runtime, &before));
-    check_ok(strata_free(memory));
-    check_ok(strata_runtime_usage(runtime, &after));
-    assert_int_equal(after.live_blocks, before.live_blocks - 1);
-    assert_true(after.live_bytes <= before.live_bytes - BYTES);
-    assert_int_equal(after.bytes_outstanding, after.live_bytes + after.retired_bytes);
-    assert_int_not_equal(strata_runtime_block_state(runtime, block.id), STRATA_BLOCK_LIVE);
-    check_status(strata_runtime_find(runtime, block.address + 5, &block), STRATA_ERROR_FOREIGN_POINTER);
-    assert_int_equal(block.address, 0);
-    check_status(strata_runtime_deallocate_address(runtime, address_of(memory), NULL), STRATA_ERROR_FOREIGN_POINTER);
-}
-
 /* ---- sizes and refusals ---- */
 
 static void no_bytes_are_no_memory(void **state)
@@ -311,7 +217,6 @@ static void what_strata_does_not_hold_is_never_freed(void **state)
     check_refused((char *)memory + 1, "inside of block");
     assert_int_equal(live_blocks(), live);
     check_ok(strata_free(memory));
-    check_ok(strata_runtime_reap_pending(process_runtime()));
     check_refused(memory, "no live block of this process begins at");
     check_refused(&on_host, "no live block of this process begins at");
     check_cu(test_cu()->MemAlloc(&foreign, SMALL));
@@ -364,24 +269,15 @@ static void a_block_with_a_prepared_use_stays(void **state)
 static void a_failed_wait_leaves_the_block_live(void **state)
 {
     (void)state;
-    const bool share = frees_share_a_wait();
     void *memory = allocated(SMALL);
     const size_t live = live_blocks();
     test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_LAUNCH_FAILED);
     const strata_status status = strata_free(memory);
-    if (share)
-        check_ok(strata_runtime_reap_pending(process_runtime()));
     assert_int_equal(test_fault_end(), 1);
-    check_status(status, share ? STRATA_SUCCESS : STRATA_ERROR_DRIVER);
-    if (!share)
-        assert_int_equal(strata_status_to_cuda(status), CUDA_ERROR_LAUNCH_FAILED);
-    assert_int_equal(live_blocks(), share ? live - 1 : live);
-    assert_true(strata_holds(memory));
-    if (share)
-        check_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER); /* which tries again first */
-    else
-        check_ok(strata_free(memory));
-    assert_false(strata_holds(memory));
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_int_equal(strata_status_to_cuda(status), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(live_blocks(), live);
+    check_ok(strata_free(memory));
     assert_int_equal(live_blocks(), live - 1);
 }
 
@@ -447,16 +343,14 @@ static void a_free_that_a_capture_bars_is_done_by_a_later_call(void **state)
     const size_t live = live_blocks();
     void *memory = allocated(SMALL), *other = allocated(SMALL);
     test_fault_begin(TEST_FAULT_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    const strata_status first = strata_free(memory), second = strata_free(other);
-    const strata_status reaped = strata_runtime_reap_pending(process_runtime()), again = strata_free(memory);
+    const strata_status first = strata_free(memory), second = strata_free(other), again = strata_free(memory);
     const bool held = strata_holds(memory);
     assert_true(test_fault_end() >= 2);
     check_ok(first);
     check_ok(second);
-    check_ok(reaped);
     check_status(again, STRATA_ERROR_DOUBLE_FREE);
     assert_true(held);
-    assert_int_equal(live_blocks(), live); /* what waits is retired */
+    assert_int_equal(live_blocks(), live + 2);
     memory = allocated(SMALL);
     assert_int_equal(live_blocks(), live + 1);
     check_ok(strata_free(memory));
@@ -635,64 +529,6 @@ static void another_context_than_the_primary_one_is_refused(void **state)
 }
 
 /* ---- a process of its own ---- */
-
-enum { MOST = 6 << 20 };
-
-/* Three quarters of the budget: each request needs what was freed, which another stream still uses. */
-static void take_what_was_freed(CUdeviceptr address, CUstream user)
-{
-    static unsigned char host[MOST];
-    child_check(strata_cu.MemsetD8Async(address, 9, MOST, user) == CUDA_SUCCESS);
-    child_check(strata_cu.CtxSynchronize() == CUDA_SUCCESS);
-    child_check(strata_cu.MemcpyDtoHAsync(host, address, MOST, user) == CUDA_SUCCESS);
-    child_check(strata_cu.StreamSynchronize(user) == CUDA_SUCCESS);
-    for (size_t i = 0; i < MOST; i++)
-        child_check(host[i] == 9);
-}
-
-static void free_in_use(void *memory, CUstream busy)
-{
-    child_check(strata_cu.MemsetD8Async(address_of(memory), 7, MOST, busy) == CUDA_SUCCESS);
-    child_ok(strata_free(memory));
-}
-
-static void child_needs_what_was_freed(void)
-{
-    strata_runtime *runtime;
-    strata_block block;
-    CUstream busy, user;
-    size_t free_bytes;
-    void *memory;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_get(0, &runtime));
-    child_check(strata_cu.StreamCreate(&busy, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-    child_check(strata_cu.StreamCreate(&user, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-    child_ok(strata_malloc(&memory, MOST));
-    free_in_use(memory, busy);
-    child_ok(strata_malloc(&memory, MOST));
-    take_what_was_freed(address_of(memory), user);
-    free_in_use(memory, busy);
-    child_ok(strata_malloc_on(&memory, MOST, user));
-    take_what_was_freed(address_of(memory), user);
-    free_in_use(memory, busy);
-    child_ok(strata_runtime_allocate(runtime, MOST, user, &block));
-    take_what_was_freed(block.address, user);
-    free_in_use((void *)(uintptr_t)block.address, busy);
-    child_ok(strata_memory_info(&free_bytes, NULL));
-    if (!strata_stack_layer(strata_runtime_stack(runtime), "async", 0)) /* whose frees end in the order of a stream */
-        child_check(free_bytes == (size_t)8 << 20);
-    child_status(strata_malloc(&memory, (size_t)9 << 20), STRATA_ERROR_OUT_OF_BUDGET);
-}
-
-static void memory_that_was_freed_is_never_refused(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"STRATA_STACK=budget(limit=8MiB), pool",
-                                         "STRATA_STACK=budget(limit=8MiB), async",
-                                         "STRATA_STACK=budget(limit=8MiB), direct"};
-    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
-        test_child_run("child_needs_what_was_freed", (const char *const[]){stacks[i], "STRATA_SIM_POLICY=late", NULL});
-}
 
 static void child_memory_info_is_the_budgets(void)
 {
@@ -919,7 +755,6 @@ static void a_program_may_begin_with_it(void **state)
 int main(int count, char **arguments)
 {
     const test_scenario scenarios[] = {
-        TEST_SCENARIO(child_needs_what_was_freed),
         TEST_SCENARIO(child_memory_info_is_the_budgets),
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_goes_on_after_a_reset),
@@ -935,10 +770,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(any_stream_may_still_use_the_memory_at_its_free),
         cmocka_unit_test(a_free_on_a_stream_is_ordered_with_it_and_waits_for_nothing),
         cmocka_unit_test(memory_for_a_stream_is_freed_by_either_call),
-        cmocka_unit_test(many_frees_wait_once_whatever_the_streams),
-        cmocka_unit_test(frees_do_not_wait_for_ever),
-        cmocka_unit_test(freed_memory_is_live_to_no_call),
-        cmocka_unit_test(memory_that_was_freed_is_never_refused),
         cmocka_unit_test(no_bytes_are_no_memory),
         cmocka_unit_test(memory_is_aligned_as_cudas),
         cmocka_unit_test(what_strata_does_not_hold_is_never_freed),
