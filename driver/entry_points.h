@@ -129,6 +129,7 @@
     X(REQUIRED, ModuleLoadData, 2000, (CUmodule *module, const void *image), (module, image))                                      \
     X(REQUIRED, ModuleUnload, 2000, (CUmodule module), (module))                                                                   \
     X(REQUIRED, ModuleGetFunction, 2000, (CUfunction *function, CUmodule module, const char *name), (function, module, name))      \
+    X(OPTIONAL, FuncGetParamInfo, 12040, (CUfunction function, size_t index, size_t *offset, size_t *bytes), (function, index, offset, bytes)) \
     X(REQUIRED, LaunchKernel, 4000, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream, void **parameters, void **extra), (function, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, extra))
 /* clang-format on */
 

@@ -58,8 +58,7 @@ static CUresult fill_memory(wait_memory *memory, const char **call)
 static CUresult free_memory(wait_memory *memory, const char **call)
 {
     *call = memory->device ? "cuMemFree" : "cuMemFreeHost";
-    const CUresult result =
-        memory->device ? strata_cu.MemFree(memory->device) : strata_cu.MemFreeHost(memory->host);
+    const CUresult result = memory->device ? strata_cu.MemFree(memory->device) : strata_cu.MemFreeHost(memory->host);
     if (result == CUDA_SUCCESS) {
         memory->device = 0;
         memory->host = NULL;

@@ -251,7 +251,8 @@ typedef struct strata_kernel {
     size_t argument_count; /* STRATA_ARGUMENT_LIMIT at most */
 } strata_kernel;
 
-/* The answer comes when the kernel is complete. */
+/* The answer comes when the kernel is complete. INVALID_VALUE, if the driver tells of parameters (CUDA 12.4): the
+ * arguments differ from the kernel's parameters in number or size. */
 STRATA_API strata_status strata_service_launch(strata_service *service, const strata_kernel *kernel,
                                                const strata_send_options *send, strata_future **out);
 

@@ -5,6 +5,8 @@
 #include "runtime/runtime.h"
 #include "service/in_process/in_process.h"
 
+enum { MOST_PARAMETERS = 1024, MOST_PARAMETER_BYTES = 32764 /* of a kernel: CUDA C++ Programming Guide */ };
+
 /* ---- modules ---- */
 
 static strata_status load(const strata_service *service, const strata_future *request, CUmodule *out)
@@ -93,10 +95,38 @@ static strata_status use_arguments(strata_launch *recorder, const service_launch
     return status;
 }
 
+/* ---- arguments against the kernel's parameters ---- */
+
+static size_t bytes_of(const strata_argument *argument)
+{
+    return argument->kind == STRATA_ARGUMENT_VALUE ? argument->bytes : sizeof(CUdeviceptr);
+}
+
+/* Drivers before CUDA 12.4 do not tell. */
+static strata_status check_arguments(const service_launch *launch, CUfunction function)
+{
+    size_t offset, bytes, count = 0;
+    if (!strata_cu.FuncGetParamInfo)
+        return STRATA_SUCCESS;
+    for (; strata_cu.FuncGetParamInfo(function, count, &offset, &bytes) == CUDA_SUCCESS; count++)
+        if (count < launch->count && bytes_of(&launch->arguments[count]) != bytes)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "kernel \"%s\": argument %zu has %zu bytes, and the kernel's parameter %zu",
+                               launch->entry, count, bytes_of(&launch->arguments[count]), bytes);
+    return count == launch->count ? STRATA_SUCCESS
+                                  : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                                                "kernel \"%s\" has %zu parameters, and %zu arguments were given",
+                                                launch->entry, count, launch->count);
+}
+
+/* A driver that does not tell reads an argument for each parameter: those that are missing are zero. */
 static strata_status submit(const service_launch *launch, CUfunction function, CUstream stream)
 {
-    void *parameters[STRATA_ARGUMENT_LIMIT];
+    static const unsigned char zeros[MOST_PARAMETER_BYTES];
+    void *parameters[MOST_PARAMETERS];
     CUdeviceptr addresses[STRATA_ARGUMENT_LIMIT];
+    for (size_t i = launch->count; i < MOST_PARAMETERS; i++)
+        parameters[i] = (void *)(uintptr_t)zeros;
     for (size_t i = 0; i < launch->count; i++) {
         strata_argument *argument = &launch->arguments[i];
         addresses[i] = argument->ref ? argument->ref->address : 0;
@@ -116,6 +146,8 @@ static strata_status launch_in_context(const strata_service *service, const serv
     CUfunction function;
     strata_launch recorder;
     strata_status status = find_function(service->context, launch, &function);
+    if (status == STRATA_SUCCESS)
+        status = check_arguments(launch, function);
     if (status == STRATA_SUCCESS)
         status = strata_launch_begin(&recorder, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
     if (status != STRATA_SUCCESS)

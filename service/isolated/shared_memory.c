@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,11 +24,22 @@ static strata_status fail(const char *call, size_t bytes)
                        call, strerror(error));
 }
 
+/* The kernel would end the process with SIGXFSZ. */
+static bool is_above_limit(size_t bytes)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur;
+}
+
 /* Errors leave nothing open. */
 static strata_status make_file(size_t bytes, int *out)
 {
     if (bytes > (size_t)INT64_MAX) {
         errno = ENOMEM;
+        return fail("ftruncate", bytes);
+    }
+    if (is_above_limit(bytes)) {
+        errno = EFBIG;
         return fail("ftruncate", bytes);
     }
     const int fd = memfd_create("strata", MFD_CLOEXEC | MFD_ALLOW_SEALING);

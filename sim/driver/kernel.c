@@ -89,6 +89,22 @@ CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
     return sim_leave(result == CUDA_SUCCESS ? sim_module_get_function(hmod, name, hfunc) : result);
 }
 
+/* As documented; no answer of a GPU is recorded. */
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!sim_slab_has(&sim_kernels.functions, func))
+        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (!paramOffset || paramIndex >= func->entry->count)
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    *paramOffset = func->entry->offsets[paramIndex];
+    if (paramSize)
+        *paramSize = func->entry->sizes[paramIndex];
+    return sim_leave(CUDA_SUCCESS);
+}
+
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
 {
     sim_context *context;

@@ -71,6 +71,7 @@ static const struct {
     {"cuEventRecordWithFlags", 11010, ENTRY(cuEventRecordWithFlags), ENTRY(cuEventRecordWithFlags_ptsz)},
     {"cuEventSynchronize", 2000, ENTRY(cuEventSynchronize), NULL},
     {"cuFuncGetAttribute", 2020, ENTRY(cuFuncGetAttribute), NULL},
+    {"cuFuncGetParamInfo", 12040, ENTRY(cuFuncGetParamInfo), NULL},
     {"cuGetErrorName", 6000, ENTRY(cuGetErrorName), NULL},
     {"cuGetErrorString", 6000, ENTRY(cuGetErrorString), NULL},
     {"cuGetProcAddress", 12000, ENTRY(cuGetProcAddress_v2), NULL},

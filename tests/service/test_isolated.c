@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "support/effort.h"
 #include "support/service_cases.h"
@@ -566,6 +567,21 @@ static void a_program_that_ignores_its_children_has_no_zombie(void **state)
     assert_false(test_has_zombie());
 }
 
+/* The kernel would end the process with SIGXFSZ. */
+static void shared_memory_above_the_limit_of_files_is_refused(void **state)
+{
+    (void)state;
+    struct rlimit limit;
+    strata_host_buffer *buffer;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const struct rlimit low = {.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    check_status(strata_service_buffer_create(service, 2 << 20, &buffer), STRATA_ERROR_IO);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    check_ok(strata_service_buffer_create(service, 2 << 20, &buffer));
+    strata_host_buffer_release(buffer);
+}
+
 static void a_forked_child_inherits_nothing(void **state)
 {
     (void)state;
@@ -800,6 +816,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_deadline_ends_work_that_does_not),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_program_that_ignores_its_children_has_no_zombie),
+        cmocka_unit_test(shared_memory_above_the_limit_of_files_is_refused),
         cmocka_unit_test(a_forked_child_inherits_nothing),
         cmocka_unit_test(shared_memory_is_sealed),
         cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),

@@ -209,6 +209,33 @@ static void what_has_an_answer_has_left_its_place_in_the_queue_to_the_next(void 
 
 /* ---- kernels ---- */
 
+static strata_status launch_fill_with(size_t count, uint32_t bytes)
+{
+    strata_ref *ref = test_service_allocate(service, 4096);
+    strata_argument arguments[4] = {{.kind = STRATA_ARGUMENT_WRITE, .ref = ref}, test_value(4096), test_value(5)};
+    arguments[1].bytes = bytes;
+    arguments[3] = test_value(0);
+    const strata_kernel kernel = {.module = test_load_fill(service),
+                                  .entry = "strata_pattern_fill",
+                                  .arguments = arguments,
+                                  .argument_count = count};
+    strata_future *future;
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    const strata_status status = test_take(future).status;
+    check_ok(strata_ref_release(ref));
+    return status;
+}
+
+/* The driver would read an address for each parameter. */
+static void arguments_that_are_not_the_kernels_fail_the_launch_alone(void **state)
+{
+    (void)state;
+    for (size_t count = 0; count <= 4; count++)
+        assert_int_equal(launch_fill_with(count, 8), count == 3 ? STRATA_SUCCESS : STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(launch_fill_with(3, 4), STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(launch_fill_with(3, 8), STRATA_SUCCESS);
+}
+
 static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
 {
     (void)state;
@@ -390,6 +417,7 @@ static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **st
         cmocka_unit_test(too_much_memory_fails_the_request_alone), cmocka_unit_test(an_answer_is_taken_once), \
         cmocka_unit_test(a_callback_comes_once_before_or_after_the_answer),                                   \
         cmocka_unit_test(what_has_an_answer_has_left_its_place_in_the_queue_to_the_next),                     \
+        cmocka_unit_test(arguments_that_are_not_the_kernels_fail_the_launch_alone),                           \
         cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),                                  \
         cmocka_unit_test(statistics_count_what_was_done), cmocka_unit_test(references_outlive_their_service), \
         cmocka_unit_test(every_call_of_a_forked_child_answers_forked),                                        \
