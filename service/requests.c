@@ -5,6 +5,8 @@
 #include "runtime/device_state.h"
 #include "service/graph.h"
 
+#include <stdio.h>
+
 /* ---- making ---- */
 
 strata_status service_check(const strata_service *service, const char *call)
@@ -261,11 +263,14 @@ void service_request_give_up(strata_future *request, const strata_error *error)
 
 void service_request_expire(strata_future *request)
 {
-    static const strata_error of_queued = {.status = STRATA_ERROR_TIMEOUT,
-                                           .message = "the request reached its time limit before it began"};
+    strata_error of_queued = {.status = STRATA_ERROR_TIMEOUT};
     static const strata_error of_begun = {
         .status = STRATA_ERROR_TIMEOUT,
         .message = "the request reached its time limit; what it began goes on, and its result is dropped"};
+    char last[SERVICE_FAILURE_TEXT];
+    service_tell_last_failure(request->service, last, sizeof last);
+    snprintf(of_queued.message, sizeof of_queued.message, "the request reached its time limit before it began%s%s",
+             last[0] ? ": the device service has no context yet" : "", last);
     answer_unfinished(request, &of_queued, &of_begun);
 }
 

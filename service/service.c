@@ -224,9 +224,11 @@ strata_status strata_service_wait_ready(strata_service *service, uint64_t nanose
     const bool starting = service_phase_now(service) == SERVICE_OPENING;
     strata_lock_release(&service->lock);
     status = service_check_open(service);
-    return status == STRATA_SUCCESS && starting
-               ? strata_fail(STRATA_ERROR_TIMEOUT, "the device service has no context yet")
-               : status;
+    if (status != STRATA_SUCCESS || !starting)
+        return status;
+    char last[SERVICE_FAILURE_TEXT];
+    service_tell_last_failure(service, last, sizeof last);
+    return strata_fail(STRATA_ERROR_TIMEOUT, "the device service has no context yet%s", last);
 }
 
 strata_status strata_service_stopped(strata_service *service)

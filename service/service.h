@@ -150,9 +150,10 @@ struct strata_service {
 
     strata_lock lock; /* of `ready` and of what is said below */
     pthread_cond_t ready;
-    strata_error stopped;     /* why, in phase STOPPED; written once */
-    service_end end;          /* for strata_service_destroy, */
-    strata_error why_not_yet; /* and the reason */
+    strata_error stopped;      /* why, in phase STOPPED; written once */
+    strata_error last_failure; /* of the context or of making one, in phase OPENING; SUCCESS: there was none */
+    service_end end;           /* for strata_service_destroy, */
+    strata_error why_not_yet;  /* and the reason */
 
     /* The service's thread alone. */
     service_list queued[SERVICE_PRIORITIES];
@@ -255,6 +256,10 @@ void service_handle_loss(strata_service *service);
 void service_try_open(strata_service *service, uint64_t *later);
 
 void service_stop(strata_service *service, const strata_error *why);
+
+/* "; the last failure: ...", or an empty text: there is a context, or nothing has failed. Any thread. */
+enum { SERVICE_FAILURE_TEXT = 340 };
+void service_tell_last_failure(strata_service *service, char *text, size_t room);
 
 /* ---- the thread ---- */
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRY_AGAIN = 100000000 }; /* ns */
+enum { TRY_AGAIN = 100000000 }; /* ns: the first pause between attempts; later ones are longer */
 
 /* ---- classes ---- */
 
@@ -116,10 +116,28 @@ static void change_phase(strata_service *service, service_phase phase)
         phase == SERVICE_RUNNING ? service->options.queue_capacity : service->options.pending_queue_capacity;
     atomic_store_explicit(&service->mailbox.limit, limit, memory_order_relaxed);
     strata_lock_take(&service->lock);
-    if (phase != SERVICE_RUNNING)
+    if (phase == SERVICE_RUNNING)
+        service->last_failure = (strata_error){0};
+    else
         service->snapshot = (strata_service_snapshot){0};
     atomic_store_explicit(&service->phase, phase, memory_order_release);
     pthread_cond_broadcast(&service->ready);
+    strata_lock_release(&service->lock);
+}
+
+static void note_failure(strata_service *service, const strata_error *why)
+{
+    strata_lock_take(&service->lock);
+    service->last_failure = *why;
+    strata_lock_release(&service->lock);
+}
+
+void service_tell_last_failure(strata_service *service, char *text, size_t room)
+{
+    text[0] = '\0';
+    strata_lock_take(&service->lock);
+    if (service_phase_now(service) == SERVICE_OPENING && service->last_failure.status != STRATA_SUCCESS)
+        snprintf(text, room, "; the last failure: %.300s", service->last_failure.message);
     strata_lock_release(&service->lock);
 }
 
@@ -170,16 +188,24 @@ static void stop_rebuilding(strata_service *service, const strata_error *why)
     service_stop(service, &stopped);
 }
 
-/* Another process may hold the memory for a while. What never worked is not tried for long. */
+/* Another process, such as the one that was lost, may hold the memory for a moment: each pause is four times as long as
+ * the one before, up to 16 times the first. */
+static uint64_t pause_after(unsigned attempts)
+{
+    return attempts > 2 ? 16ull * TRY_AGAIN : attempts > 1 ? 4ull * TRY_AGAIN : TRY_AGAIN;
+}
+
+/* After rebuild_limit failures, or failures for the whole of rebuild_window, it stops instead. */
 static void try_again_later(strata_service *service, const strata_error *why, uint64_t *later)
 {
     const uint64_t now = service_clock();
     if (!service->failing_since)
         service->failing_since = now;
-    *later = now + TRY_AGAIN;
     service->attempts++;
+    *later = now + pause_after(service->attempts);
+    note_failure(service, why);
     if (now - service->failing_since < service->options.rebuild_window &&
-        (service->was_open || service->attempts < service->options.rebuild_limit))
+        service->attempts < service->options.rebuild_limit)
         return;
     strata_error stopped = *why;
     snprintf(stopped.message, sizeof stopped.message,
@@ -241,6 +267,7 @@ void service_handle_loss(strata_service *service)
     const strata_failure_class class = service_classify(service, &why);
     const bool rebuild = class == STRATA_FAILURE_POISONED || (class == STRATA_FAILURE_OTHER && service->rebuild_wanted);
     service->lost = service->rebuild_wanted = false;
+    note_failure(service, &why);
     change_phase(service, SERVICE_OPENING);
     strata_device_state_clear_context(service->state);
     strata_device_state_bump_generation(service->state, NULL); /* before the answers: they have the new one */

@@ -101,7 +101,8 @@ typedef struct strata_service_options {
     uint64_t poll_limit;    /* after which a request answers TIMEOUT; 0: 300 s */
     strata_service_streams streams;
     uint32_t stream_count;              /* of each priority; 0: 4 */
-    uint32_t rebuild_limit;             /* rebuilds within rebuild_window, after which the service stops; 0: 3 */
+    uint32_t rebuild_limit;             /* rebuilds within rebuild_window, or attempts that fail one after the other,
+                                           after which the service stops; 0: 3 */
     uint64_t rebuild_window;            /* 0: 60 s */
     bool no_rebuild;                    /* the service stops instead */
     strata_escalation_handler escalate; /* NULL: STOP */
@@ -144,8 +145,8 @@ STRATA_API strata_status strata_service_shut_down(strata_service *service, uint6
  */
 STRATA_API strata_status strata_service_destroy(strata_service *service);
 
-/* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT, STALE (shutting down), INVALID_VALUE (on
- * the service's own thread), and why the service stopped. */
+/* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT (says what failed last, if anything),
+ * STALE (shutting down), INVALID_VALUE (on the service's own thread), and why the service stopped. */
 STRATA_API strata_status strata_service_wait_ready(strata_service *service, uint64_t nanoseconds);
 
 /* ---- requests ---- */

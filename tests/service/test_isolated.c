@@ -480,6 +480,85 @@ static void three_losses_in_a_minute_are_survived_by_default(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+/* A service that is ready, whose worker was killed and whose next ones end at once. */
+static strata_service *lose_worker_for_good(const strata_service_options *options)
+{
+    strata_service *own = test_service_make(options);
+    const uint64_t generation = test_generation(own);
+    setenv("STRATA_WORKER", "/bin/true", 1); /* it is read for each start */
+    kill(test_worker(own), SIGKILL);
+    for (int i = 0; i < 20000 && test_generation(own) == generation; i++)
+        test_sleep_ms(1);
+    assert_int_not_equal(test_generation(own), generation);
+    return own;
+}
+
+static void take_back_worker(char *before)
+{
+    if (before)
+        setenv("STRATA_WORKER", before, 1);
+    else
+        unsetenv("STRATA_WORKER");
+    free(before);
+}
+
+static char *copy_worker(void)
+{
+    const char *now = getenv("STRATA_WORKER");
+    return now ? strdup(now) : NULL;
+}
+
+static void a_worker_that_cannot_be_replaced_stops_the_service_after_three_attempts(void **state)
+{
+    (void)state;
+    static const char words[] = "no context could be made in 3 attempts",
+                      last[] = "exited with status 0 when it started";
+    char *before = copy_worker();
+    strata_service *own = lose_worker_for_good(&test_options);
+    strata_future *future = NULL;
+    if (strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future) ==
+        STRATA_SUCCESS) /* waits, without a limit */
+        check_status(strata_future_wait_for(future, 20ull * TEST_SECOND), STRATA_ERROR_POISONED);
+    strata_future_release(future);
+    check_status(strata_service_wait_ready(own, 20ull * TEST_SECOND), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, words);
+    check_last_error(STRATA_ERROR_POISONED, last);
+    check_status(strata_service_stopped(own), STRATA_ERROR_POISONED);
+    check_status(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, NULL), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, last);
+    check_ok(strata_service_destroy(own));
+    take_back_worker(before);
+    assert_false(test_has_zombie());
+}
+
+static void while_a_worker_cannot_be_replaced_a_timeout_says_why(void **state)
+{
+    (void)state;
+    static const char last[] = "exited with status 0 when it started";
+    const strata_send_options send = {.timeout = 1000000};
+    strata_service_options options = test_options;
+    options.rebuild_limit = 64; /* 64 attempts take longer than this */
+    char *before = copy_worker();
+    strata_service *own = lose_worker_for_good(&options);
+    strata_future *future;
+    for (int i = 0; i < 1000; i++) { /* until an attempt has failed */
+        check_status(strata_service_wait_ready(own, 10000000), STRATA_ERROR_TIMEOUT);
+        if (strstr(strata_last_error()->message, last))
+            break;
+    }
+    check_last_error(STRATA_ERROR_TIMEOUT, "no context yet; the last failure: ");
+    check_last_error(STRATA_ERROR_TIMEOUT, last);
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &send, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_TIMEOUT);
+    check_last_error(STRATA_ERROR_TIMEOUT,
+                     "before it began: the device service has no context yet; the last failure: ");
+    check_last_error(STRATA_ERROR_TIMEOUT, last);
+    strata_future_release(future);
+    check_ok(strata_service_destroy(own));
+    take_back_worker(before);
+    assert_false(test_has_zombie());
+}
+
 static void a_buffer_of_the_service_works_with_the_next_worker(void **state)
 {
     (void)state;
@@ -812,6 +891,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_worker_at_rest_is_not_asked),
         cmocka_unit_test(too_many_losses_stop_the_service),
         cmocka_unit_test(three_losses_in_a_minute_are_survived_by_default),
+        cmocka_unit_test(a_worker_that_cannot_be_replaced_stops_the_service_after_three_attempts),
+        cmocka_unit_test(while_a_worker_cannot_be_replaced_a_timeout_says_why),
         cmocka_unit_test(a_buffer_of_the_service_works_with_the_next_worker),
         cmocka_unit_test(a_deadline_ends_work_that_does_not),
         cmocka_unit_test(nothing_is_left_behind),
