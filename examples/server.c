@@ -14,7 +14,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <float.h>
 #include <jansson.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -28,9 +30,18 @@ enum { TENANTS = 2, BODY_LIMIT = 4096, LARGEST = 8192, SKIPPED = 77 };
 static tenant tenants[TENANTS] = {{.name = "alpha", .budget = 2 << 20}, {.name = "beta", .budget = 64 << 20}};
 static const char *form_name = "process"; /* written once, before the daemon starts */
 
+/* The body so far; libmicrohttpd hands it over in parts. */
+typedef struct upload {
+    size_t length;
+    bool too_long;
+    char text[BODY_LIMIT];
+} upload;
+
 /* ---- answers ---- */
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, json_t *body)
+/* `allowed`: the methods of a path that was asked with another one; else NULL. */
+static enum MHD_Result answer_allowing(struct MHD_Connection *connection, unsigned code, const char *allowed,
+                                       json_t *body)
 {
     char *text = json_dumps(body, 0);
     json_decref(body);
@@ -42,11 +53,18 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, 
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    if (allowed)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allowed);
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     const enum MHD_Result result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);
     return result;
+}
+
+static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, json_t *body)
+{
+    return answer_allowing(connection, code, NULL, body);
 }
 
 static enum MHD_Result refuse(struct MHD_Connection *connection, unsigned code, const char *why)
@@ -81,24 +99,53 @@ static enum MHD_Result answer_failure(struct MHD_Connection *connection, const o
 
 /* ---- what the server does ---- */
 
-static enum MHD_Result multiply(struct MHD_Connection *connection, tenant *for_tenant, const char *body)
+/* A product that is asked for. */
+typedef struct product {
+    uint32_t n;
+    float a, b;
+} product;
+
+/* A conversion of a number that no float is near is undefined. False for those. */
+static bool read_float(double number, float *out)
 {
-    int n = 0;
-    double a = 0, b = 0;
-    float c = 0;
-    json_t *request = json_loads(body, 0, NULL);
-    const int wrong = json_unpack(request, "{si sF sF}", "n", &n, "a", &a, "b", &b);
-    json_decref(request);
-    if (wrong || n < 1 || n > LARGEST)
-        return refuse(connection, MHD_HTTP_BAD_REQUEST,
-                      "expected {\"n\": 1 to 8192, \"a\": a number, \"b\": a number}");
-    const outcome done = tenant_multiply(for_tenant, (uint32_t)n, (float)a, (float)b, &c);
-    return done.status == STRATA_SUCCESS ? answer(connection, MHD_HTTP_OK, json_pack("{sf}", "c", (double)c))
-                                         : answer_failure(connection, &done);
+    if (!(fabs(number) <= FLT_MAX))
+        return false;
+    *out = (float)number;
+    return true;
 }
 
-static enum MHD_Result fault(struct MHD_Connection *connection, tenant *of)
+/* The whole body: jansson refuses what follows the object, NUL included. False if it is something else. */
+static bool read_product(const upload *body, product *out)
 {
+    json_int_t n = 0; /* 64 bits: the format "i" would cut a number to an int */
+    double a = 0, b = 0;
+    json_t *request = json_loadb(body->text, body->length, 0, NULL);
+    const int wrong = json_unpack(request, "{sI sF sF}", "n", &n, "a", &a, "b", &b);
+    json_decref(request);
+    if (wrong || n < 1 || n > LARGEST)
+        return false;
+    out->n = (uint32_t)n;
+    return read_float(a, &out->a) && read_float(b, &out->b);
+}
+
+static enum MHD_Result multiply(struct MHD_Connection *connection, tenant *for_tenant, const upload *body)
+{
+    product of;
+    float c = 0;
+    if (!read_product(body, &of))
+        return refuse(connection, MHD_HTTP_BAD_REQUEST,
+                      "expected {\"n\": 1 to 8192, \"a\": a number, \"b\": a number}, the numbers finite as floats");
+    const outcome done = tenant_multiply(for_tenant, of.n, of.a, of.b, &c);
+    if (done.status != STRATA_SUCCESS)
+        return answer_failure(connection, &done);
+    if (!isfinite(c)) /* JSON has no word for it */
+        return refuse(connection, MHD_HTTP_UNPROCESSABLE_CONTENT, "the product is not finite as a float");
+    return answer(connection, MHD_HTTP_OK, json_pack("{sf}", "c", (double)c));
+}
+
+static enum MHD_Result fault(struct MHD_Connection *connection, tenant *of, const upload *body)
+{
+    (void)body;
     const outcome done = tenant_fault(of);
     return done.status == STRATA_SUCCESS ? answer(connection, MHD_HTTP_OK, json_object())
                                          : answer_failure(connection, &done);
@@ -117,8 +164,10 @@ static json_t *stats_of(const tenant *self)
                      "failed", (json_int_t)stats.failed, "worker", stats.worker);
 }
 
-static enum MHD_Result stats(struct MHD_Connection *connection)
+static enum MHD_Result stats(struct MHD_Connection *connection, tenant *none, const upload *body)
 {
+    (void)none;
+    (void)body;
     json_t *all = json_pack("{ss}", "form", form_name);
     for (size_t i = 0; i < TENANTS; i++)
         json_object_set_new(all, tenants[i].name, stats_of(&tenants[i]));
@@ -126,13 +175,6 @@ static enum MHD_Result stats(struct MHD_Connection *connection)
 }
 
 /* ---- HTTP ---- */
-
-/* The body so far; libmicrohttpd hands it over in parts. */
-typedef struct upload {
-    size_t length;
-    bool too_long;
-    char text[BODY_LIMIT + 1];
-} upload;
 
 static void append(upload *to, const char *data, size_t length)
 {
@@ -142,7 +184,6 @@ static void append(upload *to, const char *data, size_t length)
     }
     memcpy(to->text + to->length, data, length);
     to->length += length;
-    to->text[to->length] = '\0';
 }
 
 /* "/alpha/multiply": the tenant, and the rest from the second slash. */
@@ -157,22 +198,51 @@ static tenant *tenant_in(const char *url, const char **rest)
     return NULL;
 }
 
+/* What the server has. */
+static const struct resource {
+    const char *path; /* of a tenant: what follows its name */
+    bool of_tenant;
+    const char *methods[2];
+    const char *allowed; /* the same methods, as a header */
+    enum MHD_Result (*act)(struct MHD_Connection *connection, tenant *of, const upload *body);
+} resources[] = {
+    {"/stats", false, {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD}, "GET, HEAD", stats},
+    {"/multiply", true, {MHD_HTTP_METHOD_POST}, "POST", multiply},
+    {"/fault", true, {MHD_HTTP_METHOD_POST}, "POST", fault},
+};
+
+static const struct resource *resource_at(const char *path, bool of_tenant)
+{
+    for (size_t i = 0; i < sizeof resources / sizeof *resources; i++)
+        if (resources[i].of_tenant == of_tenant && strcmp(resources[i].path, path) == 0)
+            return &resources[i];
+    return NULL;
+}
+
+static bool allows(const struct resource *at, const char *method)
+{
+    for (size_t i = 0; i < 2 && at->methods[i]; i++)
+        if (strcmp(at->methods[i], method) == 0)
+            return true;
+    return false;
+}
+
 static enum MHD_Result dispatch(struct MHD_Connection *connection, const char *url, const char *method,
                                 const upload *body)
 {
     const char *what = "";
     tenant *for_tenant = *url == '/' ? tenant_in(url, &what) : NULL;
-    const bool posted = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+    const struct resource *at = resource_at(for_tenant ? what : url, for_tenant != NULL);
     if (body->too_long)
         return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "the body has more than 4096 bytes");
-    if (strcmp(url, "/stats") == 0 && !posted)
-        return stats(connection);
-    if (for_tenant && posted && strcmp(what, "/multiply") == 0)
-        return multiply(connection, for_tenant, body->text);
-    if (for_tenant && posted && strcmp(what, "/fault") == 0)
-        return fault(connection, for_tenant);
-    return refuse(connection, MHD_HTTP_NOT_FOUND,
-                  "expected GET /stats, POST /TENANT/multiply or POST /TENANT/fault, of the tenants alpha and beta");
+    if (!at)
+        return refuse(
+            connection, MHD_HTTP_NOT_FOUND,
+            "expected GET /stats, POST /TENANT/multiply or POST /TENANT/fault, of the tenants alpha and beta");
+    if (!allows(at, method))
+        return answer_allowing(connection, MHD_HTTP_METHOD_NOT_ALLOWED, at->allowed,
+                               json_pack("{ss+}", "error", "expected ", at->allowed));
+    return at->act(connection, for_tenant, body);
 }
 
 /* Called with the headers, with each part of the body, and at its end. */
@@ -220,16 +290,16 @@ static int usage(void)
 {
     fprintf(stderr, "usage: example_server [--port N] [--form process|isolated] [--queue N]\n\n"
                     "--port 0, the default, takes a free one, which is printed. --queue: requests of a tenant that may "
-                    "wait; default: 64.\n");
+                    "wait, 1 to 1000000; default: 64.\n");
     return 2;
 }
 
-static bool read_number(const char *text, unsigned long most, unsigned long *out)
+static bool read_number(const char *text, unsigned long least, unsigned long most, unsigned long *out)
 {
     char *end;
     errno = 0;
     *out = strtoul(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end && !errno && *out <= most;
+    return *text >= '0' && *text <= '9' && !*end && !errno && *out >= least && *out <= most;
 }
 
 static bool open_tenants(strata_service_form form, uint32_t queue, outcome *why)
@@ -269,9 +339,9 @@ int main(int argc, char **argv)
     unsigned long port = 0, queue = 64;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--port") == 0 && read_number(value, 65535, &port))
+        if (strcmp(argv[i], "--port") == 0 && read_number(value, 0, 65535, &port))
             continue;
-        if (strcmp(argv[i], "--queue") == 0 && read_number(value, 1000000, &queue))
+        if (strcmp(argv[i], "--queue") == 0 && read_number(value, 1, 1000000, &queue))
             continue;
         if (strcmp(argv[i], "--form") != 0 || (strcmp(value, "process") != 0 && strcmp(value, "isolated") != 0))
             return usage();

@@ -33,7 +33,8 @@ static bool all_is_well; /* so far */
 /* ---- HTTP ---- */
 
 typedef struct reply {
-    int code; /* 0: no answer */
+    int code;       /* 0: no answer */
+    char allow[32]; /* the header of this name; "" without */
     char body[ROOM];
 } reply;
 
@@ -59,28 +60,40 @@ static void read_reply(int descriptor, reply *out)
         length += (size_t)got;
     text[length] = '\0';
     const char *body = strstr(text, "\r\n\r\n");
+    const char *allow = strstr(text, "\r\nAllow: ");
+    if (allow && allow < body)
+        sscanf(allow, "\r\nAllow: %31[^\r]", out->allow);
     if (body && strncmp(text, "HTTP/1.1 ", 9) == 0) {
         out->code = (int)strtol(text + 9, NULL, 10);
         snprintf(out->body, sizeof out->body, "%s", body + 4);
     }
 }
 
-/* A GET without a body, else a POST. */
-static reply ask(const char *path, const char *body)
+/* The body may have any bytes. */
+static reply ask_with(const char *method, const char *path, const char *body, size_t bytes)
 {
     char request[ROOM];
     reply out = {.code = 0};
-    const int length =
-        snprintf(request, sizeof request,
-                 "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                 body ? "POST" : "GET", path, body ? strlen(body) : 0, body ? body : "");
+    size_t length = (size_t)snprintf(
+        request, sizeof request,
+        "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n", method, path, bytes);
+    if (length >= sizeof request || bytes > sizeof request - length)
+        return out;
+    memcpy(request + length, body, bytes);
+    length += bytes;
     const int descriptor = connect_to_server();
     if (descriptor < 0)
         return out;
-    if (send(descriptor, request, (size_t)length, MSG_NOSIGNAL) == length)
+    if (send(descriptor, request, length, MSG_NOSIGNAL) == (ssize_t)length)
         read_reply(descriptor, &out);
     close(descriptor);
     return out;
+}
+
+/* A GET without a body, else a POST. */
+static reply ask(const char *path, const char *body)
+{
+    return body ? ask_with("POST", path, body, strlen(body)) : ask_with("GET", path, "", 0);
 }
 
 /* ---- what is seen ---- */
@@ -171,14 +184,47 @@ static void see_a_fault(bool isolated)
     expect(show("/stats", NULL), 200, "\"stopped\": \"STRATA_ERROR_");
 }
 
+/* Another method than the path has. */
+static void expect_not_allowed(const char *method, const char *path, const char *allowed)
+{
+    const reply out = ask_with(method, path, "", 0);
+    printf("%-16s %-30s %d %s\n", path, method, out.code, out.body);
+    expect(out, 405, allowed);
+    if (strcmp(out.allow, allowed) == 0)
+        return;
+    printf("  UNEXPECTED: the header has \"Allow: %s\"\n", out.allow);
+    all_is_well = false;
+}
+
+/* None of these reaches a device. */
+static void see_refusals(void)
+{
+    static const char *const wrong[] = {"no JSON",
+                                        "{\"n\":4294967297,\"a\":1,\"b\":1}",
+                                        "{\"n\":8193,\"a\":1,\"b\":1}",
+                                        "{\"n\":1,\"a\":1e300,\"b\":1}",
+                                        "{\"n\":1,\"a\":1,\"b\":-1e39}",
+                                        "{\"n\":1,\"a\":1,\"b\":1}junk"};
+    static const char hidden[] = "{\"n\":1,\"a\":1,\"b\":1}\0junk";
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect(show("/alpha/multiply", wrong[i]), 400, "expected");
+    expect(ask_with("POST", "/alpha/multiply", hidden, sizeof hidden - 1), 400, "expected");
+    expect(show("/nothing", NULL), 404, "expected");
+    expect(show("/alpha/nothing", ""), 404, "expected");
+    expect_not_allowed("DELETE", "/stats", "GET, HEAD");
+    expect_not_allowed("TRACE", "/stats", "GET, HEAD");
+    expect_not_allowed("POST", "/stats", "GET, HEAD");
+    expect_not_allowed("GET", "/alpha/multiply", "POST");
+}
+
 static int talk(void)
 {
     all_is_well = true;
     const reply before = show("/stats", NULL);
     expect(before, 200, "\"stopped\": \"no\"");
     expect(show("/alpha/multiply", "{\"n\":64,\"a\":0.5,\"b\":2}"), 200, "64.0");
-    expect(show("/alpha/multiply", "no JSON"), 400, "expected");
-    expect(show("/nothing", NULL), 404, "expected");
+    expect(show("/alpha/multiply", "{\"n\":2,\"a\":1e38,\"b\":1e38}"), 422, "not finite");
+    see_refusals();
     printf("\nmore than alpha's budget, not more than beta's:\n");
     expect(show("/alpha/multiply", "{\"n\":512,\"a\":0.5,\"b\":2}"), 507, "OUT_OF_BUDGET");
     expect(show("/beta/multiply", "{\"n\":512,\"a\":0.5,\"b\":2}"), 200, "512.0");

@@ -292,6 +292,8 @@ strata_status strata_service_load(strata_service *service, const void *image, si
     if (!image)
         return give_up(request, strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_load: image is NULL"));
     request->image_bytes = bytes ? bytes : strlen(image);
+    if (!request->image_bytes)
+        return give_up(request, strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_load: the image is empty"));
     if (request->image_bytes < SIZE_MAX)
         request->image = strata_host_zalloc(request->image_bytes + 1);
     if (!request->image)

@@ -71,10 +71,15 @@ static bool may_end(const strata_service_graph *graph)
     return !graph->ended && graph->count;
 }
 
-static strata_status refuse_ending(const strata_service_graph *graph)
+/* Takes the lock. */
+static strata_status refuse_ending(strata_service_graph *graph)
 {
-    return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                       "strata_service_graph_end: graph \"%s\" was ended, or nothing is recorded in it", graph->name);
+    strata_lock_take(&graph->lock);
+    const bool ended = graph->ended;
+    strata_lock_release(&graph->lock);
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_graph_end: %s graph \"%s\"%s",
+                       ended ? "the recording of" : "nothing is recorded in", graph->name,
+                       ended ? " was ended before" : ": name it in the send options of requests first");
 }
 
 /* The recording has ended once the request is in the queue, and not if it is refused. */

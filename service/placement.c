@@ -77,7 +77,9 @@ strata_status strata_services_place(strata_service *const *services, size_t coun
                              : 0;
     for (size_t i = 0; i < count; i++) {
         strata_service *one = services[(first + i) % count];
-        status = strata_service_get_stats(one, &stats);
+        status = one ? strata_service_get_stats(one, &stats)
+                     : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_services_place: services[%zu] is NULL",
+                                   (first + i) % count);
         if (status != STRATA_SUCCESS)
             return status;
         const bool ranked = !conditions.rank || one->options.rank >= conditions.rank;

@@ -24,6 +24,35 @@ static void set_default_time(uint64_t *value, uint64_t otherwise)
         *value = otherwise;
 }
 
+static strata_status check_kind(const char *what, int value, int last)
+{
+    return value >= 0 && value <= last
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_options: invalid %s %d", what, value);
+}
+
+static strata_status check_limit(const char *what, uint32_t value, unsigned most)
+{
+    return value <= most ? STRATA_SUCCESS
+                         : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                                       "strata_service_options: %s is %u; at most %u is possible", what, value, most);
+}
+
+static strata_status check_options(const strata_service_options *options)
+{
+    strata_status status = check_kind("form", (int)options->form, STRATA_SERVICE_ISOLATED);
+    if (status == STRATA_SUCCESS)
+        status = check_kind("completion", (int)options->completion, STRATA_COMPLETION_SYNCHRONIZING);
+    if (status == STRATA_SUCCESS)
+        status = check_kind("streams", (int)options->streams, STRATA_SERVICE_STREAM_POOLED);
+    if (status == STRATA_SUCCESS)
+        status = check_kind("device", options->device, STRATA_DEVICE_LIMIT - 1);
+    if (status == STRATA_SUCCESS)
+        status = check_limit("stream_count", options->stream_count, SERVICE_STREAMS_LIMIT);
+    return status == STRATA_SUCCESS ? check_limit("rebuild_limit", options->rebuild_limit, SERVICE_REBUILDS_LIMIT)
+                                    : status;
+}
+
 static strata_status read_options(const strata_service_options *given, strata_service_options *options)
 {
     const uint64_t second = UINT64_C(1000000000);
@@ -38,19 +67,7 @@ static strata_status read_options(const strata_service_options *given, strata_se
     set_default_time(&options->poll_limit, 300 * second);
     set_default_time(&options->rebuild_window, 60 * second);
     set_default_time(&options->worker_silence, 10 * second);
-    if ((unsigned)options->form > STRATA_SERVICE_ISOLATED ||
-        (unsigned)options->completion > STRATA_COMPLETION_SYNCHRONIZING ||
-        (unsigned)options->streams > STRATA_SERVICE_STREAM_POOLED)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_service_options: invalid form %d, completion %d or streams %d", (int)options->form,
-                           (int)options->completion, (int)options->streams);
-    if (options->device < 0 || options->device >= STRATA_DEVICE_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_options: invalid device %d", options->device);
-    if (options->stream_count > SERVICE_STREAMS_LIMIT || options->rebuild_limit > SERVICE_REBUILDS_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_service_options: stream_count and rebuild_limit are at most %d",
-                           SERVICE_STREAMS_LIMIT);
-    return STRATA_SUCCESS;
+    return check_options(options);
 }
 
 /* False without host memory. */

@@ -6,7 +6,8 @@
  * between threads; the bytes belong to the request from its submission to its answer.
  *
  * Copies from and to plain memory make the service's thread wait, as they do in the driver (CUDA Driver API, "API
- * synchronization behavior"): use page-locked memory, as of strata_service_buffer_create, where requests are many. */
+ * synchronization behavior"): use page-locked memory, as of strata_service_buffer_create, where requests are many. The
+ * memory that an isolated service makes so is not in a child of fork(): reading it there is a segmentation fault. */
 #ifndef STRATA_HOST_BUFFER_H
 #define STRATA_HOST_BUFFER_H
 

@@ -100,9 +100,9 @@ typedef struct strata_service_options {
     uint64_t poll_interval; /* 0: 50,000 */
     uint64_t poll_limit;    /* after which a request answers TIMEOUT; 0: 300 s */
     strata_service_streams streams;
-    uint32_t stream_count;              /* of each priority; 0: 4 */
+    uint32_t stream_count;              /* of each priority, at most 64; 0: 4 */
     uint32_t rebuild_limit;             /* rebuilds within rebuild_window, or attempts that fail one after the other,
-                                           after which the service stops; 0: 3 */
+                                           after which the service stops; at most 64; 0: 3 */
     uint64_t rebuild_window;            /* 0: 60 s */
     bool no_rebuild;                    /* the service stops instead */
     strata_escalation_handler escalate; /* NULL: STOP */
@@ -194,7 +194,8 @@ STRATA_API strata_status strata_service_fill(strata_service *service, strata_ref
                                              const strata_send_options *send, strata_future **out);
 
 /* A buffer that the service's device copies from and to at full speed: page-locked; isolated, memory that the worker
- * shares. It outlives the service; after a reset of the context it is plain memory. Errors: INVALID_VALUE, NOT_READY
+ * shares. It outlives the service; after a reset of the context it is plain memory. Isolated, it is not in a child of
+ * fork(): reading it there is a segmentation fault. Errors: INVALID_VALUE, NOT_READY
  * (no context yet), OUT_OF_MEMORY, IO. */
 STRATA_API strata_status strata_service_buffer_create(strata_service *service, size_t bytes, strata_host_buffer **out);
 
@@ -223,7 +224,8 @@ STRATA_API strata_status strata_service_run(strata_service *service, const strat
 /* ---- kernels ---- */
 
 /* Loads PTX, a cubin or a fatbin. In both forms. `bytes`: of the image; 0 for PTX that ends with a zero. Answer:
- * module, a number that is valid until the context is rebuilt. */
+ * module, a number that is valid until the context is rebuilt. Errors besides: INVALID_VALUE (the image is NULL or
+ * empty). */
 STRATA_API strata_status strata_service_load(strata_service *service, const void *image, size_t bytes,
                                              const strata_send_options *send, strata_future **out);
 

@@ -114,10 +114,19 @@ static void every_option_has_its_bounds(void **state)
         {.rebuild_limit = 65},
         {.record = ""},
     };
+    static const char *const said[] = {"invalid device -1",
+                                       "invalid device 1048576",
+                                       "options: invalid form 2",
+                                       "options: invalid completion 3",
+                                       "options: invalid streams 3",
+                                       "stream_count is 65; at most 64",
+                                       "rebuild_limit is 65; at most 64",
+                                       "record"};
     strata_service *made = service;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_status(strata_service_create(&bad[i], &made), STRATA_ERROR_INVALID_VALUE);
         check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_service_options");
+        check_last_error(STRATA_ERROR_INVALID_VALUE, said[i]);
         assert_null(made);
         made = service;
     }
@@ -181,7 +190,6 @@ static void what_has_no_bytes_has_no_memory_and_is_refused_elsewhere(void **stat
     (void)state;
     strata_ref *none = test_service_allocate(service, 0), *some = test_service_allocate(service, 4);
     strata_host_buffer *buffer = test_buffer(1, 0), *made = buffer;
-    strata_future *future;
     assert_int_equal(strata_ref_len(none), 0);
     check_status(strata_service_copy_to_host(service, none, buffer, NULL, NULL), STRATA_ERROR_SIZE_MISMATCH);
     check_status(strata_service_copy_from_host(service, buffer, none, NULL, NULL), STRATA_ERROR_SIZE_MISMATCH);
@@ -193,13 +201,16 @@ static void what_has_no_bytes_has_no_memory_and_is_refused_elsewhere(void **stat
     check_status(strata_service_buffer_create(service, SIZE_MAX, &made), STRATA_ERROR_OUT_OF_HOST_MEMORY);
     assert_null(made);
     check_status(strata_host_buffer_create(0, &made), STRATA_ERROR_INVALID_VALUE);
-    check_ok(strata_service_load(service, "", 0, NULL, &future));
-    const strata_answer answer = test_take(future);
-    assert_int_not_equal(answer.status, STRATA_SUCCESS);
+    check_status(strata_service_load(service, "", 0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_service_load: the image is empty");
     check_status(strata_service_allocate(service, STRATA_ELEMENT_F64, SIZE_MAX / 4, NULL, NULL),
                  STRATA_ERROR_INVALID_VALUE);
     check_status(strata_services_place(&service, 0, STRATA_PLACEMENT_ROUND_ROBIN, NULL, &(strata_service *){NULL}),
                  STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_services_place((strata_service *[]){service, NULL}, 2, STRATA_PLACEMENT_LEAST_LOADED, NULL,
+                                       &(strata_service *){NULL}),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_services_place: services[1] is NULL");
     check_ok(strata_ref_release(none));
     check_ok(strata_ref_release(some));
     strata_host_buffer_release(buffer);

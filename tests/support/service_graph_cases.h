@@ -338,7 +338,8 @@ static void what_cannot_be_recorded_is_refused(void **state)
     check_status(strata_service_copy_to_host(service, ref, buffer, &into, NULL), STRATA_ERROR_UNSUPPORTED);
     check_last_error(STRATA_ERROR_UNSUPPORTED, "before or after the graph's launch");
     check_status(strata_service_load(service, test_fill_ptx, 0, &into, NULL), STRATA_ERROR_UNSUPPORTED);
-    check_status(strata_service_graph_end(graph, &into, NULL), STRATA_ERROR_INVALID_VALUE); /* it is empty */
+    check_status(strata_service_graph_end(graph, &into, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "graph_end: nothing is recorded in graph \"refusing\"");
     into.timeout = 1000;
     check_status(strata_service_fill(service, ref, 1, 1, &into, NULL), STRATA_ERROR_INVALID_VALUE);
     into.timeout = 0;
@@ -359,6 +360,7 @@ static void what_cannot_be_recorded_is_refused(void **state)
     check_ok(end(graph));
     check_status(strata_service_fill(service, ref, 1, 1, &into, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_service_graph_end(graph, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "graph_end: the recording of graph \"refusing\" was ended before");
     assert_int_equal(strata_host_buffer_handles(buffer), 1);
     strata_service_graph_release(graph);
     strata_service_graph_release(NULL);
