@@ -288,7 +288,7 @@ static void speed_moves_nothing_while_the_limit_is_far_and_memory_holds_little(v
     assert_int_equal(held_after_holes("pool(decay=0)", &by_default), balanced);
     assert_int_equal(by_default, by_balanced);
     assert_true(by_speed == 0 && by_default > 0 && by_memory > by_default);
-    assert_in_range(balanced, memory + 1, speed - 1);
+    assert_in_range(balanced, memory, speed - 1); /* on an H200 all of the first two is moved */
     assert_true(memory <= in_granules(GIB + thousandths(POOL_SHARE)) + 2 * MIB);
 }
 
