@@ -188,11 +188,13 @@ static void stop_rebuilding(strata_service *service, const strata_error *why)
     service_stop(service, &stopped);
 }
 
-/* Another process, such as the one that was lost, may hold the memory for a moment: each pause is four times as long as
- * the one before, up to 16 times the first. */
-static uint64_t pause_after(unsigned attempts)
+/* The process that was lost may hold the device's memory for a second: the last of three attempts comes after that. */
+static uint64_t pause_after(const strata_service *service)
 {
-    return attempts > 2 ? 16ull * TRY_AGAIN : attempts > 1 ? 4ull * TRY_AGAIN : TRY_AGAIN;
+    enum { AFTER_A_LOSS = 30 };
+    return service->attempts == 1 ? TRY_AGAIN
+           : service->was_open    ? AFTER_A_LOSS * (uint64_t)TRY_AGAIN
+                                  : 4ull * TRY_AGAIN;
 }
 
 /* After rebuild_limit failures, or failures for the whole of rebuild_window, it stops instead. */
@@ -202,7 +204,7 @@ static void try_again_later(strata_service *service, const strata_error *why, ui
     if (!service->failing_since)
         service->failing_since = now;
     service->attempts++;
-    *later = now + pause_after(service->attempts);
+    *later = now + pause_after(service);
     note_failure(service, why);
     if (now - service->failing_since < service->options.rebuild_window &&
         service->attempts < service->options.rebuild_limit)
