@@ -75,6 +75,16 @@ static known_pool *take_out(CUmemoryPool handle)
 }
 
 /* Without host memory the pool is not known, and its memory is charged to the stream's device. */
+static void enter(known_pool *pool)
+{
+    pthread_mutex_lock(&lock);
+    HASH_ADD(hh, pools, handle, sizeof pool->handle, pool);
+    const bool added = pool->hh.tbl != NULL;
+    pthread_mutex_unlock(&lock);
+    if (!added)
+        strata_host_free(pool);
+}
+
 static void remember(CUmemoryPool handle, const CUmemPoolProps *properties)
 {
     strata_host_free(take_out(handle)); /* of a pool whose end was not seen */
@@ -83,12 +93,7 @@ static void remember(CUmemoryPool handle, const CUmemPoolProps *properties)
         return;
     pool->handle = handle;
     pool->ordinal = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? properties->location.id : NO_DEVICE;
-    pthread_mutex_lock(&lock);
-    HASH_ADD(hh, pools, handle, sizeof pool->handle, pool);
-    const bool added = pool->hh.tbl != NULL;
-    pthread_mutex_unlock(&lock);
-    if (!added)
-        strata_host_free(pool);
+    enter(pool);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties)
@@ -99,20 +104,13 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolP
     return result;
 }
 
-static void put_back(known_pool *pool)
-{
-    pthread_mutex_lock(&lock);
-    HASH_ADD(hh, pools, handle, sizeof pool->handle, pool);
-    pthread_mutex_unlock(&lock);
-}
-
 /* Another pool may have the handle once the call returns. Where it was the device's, the default one is that again. */
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 {
     known_pool *pool = take_out(handle);
     const CUresult result = EXEC_CALL(cuMemPoolDestroy, handle);
     if (result != CUDA_SUCCESS && pool) {
-        put_back(pool);
+        enter(pool);
         return result;
     }
     for (int i = 0; result == CUDA_SUCCESS && handle && i < EXEC_DEVICES; i++) {
@@ -127,6 +125,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 static bool find_pool(CUmemoryPool handle, int *ordinal)
 {
     known_pool *pool = NULL;
+    if (exec_is_forked())
+        return false;
     pthread_mutex_lock(&lock);
     HASH_FIND(hh, pools, &handle, sizeof handle, pool);
     if (pool)

@@ -102,31 +102,41 @@ static size_t bytes_of(const strata_argument *argument)
     return argument->kind == STRATA_ARGUMENT_VALUE ? argument->bytes : sizeof(CUdeviceptr);
 }
 
-/* Drivers before CUDA 12.4 do not tell. */
+/* Drivers before CUDA 12.4 do not tell. INVALID_VALUE is the end of the parameters. */
 static strata_status check_arguments(const service_launch *launch, CUfunction function)
 {
     size_t offset, bytes, count = 0;
+    CUresult result;
     if (!strata_cu.FuncGetParamInfo)
         return STRATA_SUCCESS;
-    for (; strata_cu.FuncGetParamInfo(function, count, &offset, &bytes) == CUDA_SUCCESS; count++)
+    for (; (result = strata_cu.FuncGetParamInfo(function, count, &offset, &bytes)) == CUDA_SUCCESS; count++)
         if (count < launch->count && bytes_of(&launch->arguments[count]) != bytes)
             return strata_fail(STRATA_ERROR_INVALID_VALUE,
                                "kernel \"%s\": argument %zu has %zu bytes, and the kernel's parameter %zu",
                                launch->entry, count, bytes_of(&launch->arguments[count]), bytes);
+    if (result != CUDA_ERROR_INVALID_VALUE)
+        return strata_fail_driver(result, "cuFuncGetParamInfo", "asking for parameters of kernel \"%s\"",
+                                  launch->entry);
     return count == launch->count ? STRATA_SUCCESS
                                   : strata_fail(STRATA_ERROR_INVALID_VALUE,
                                                 "kernel \"%s\" has %zu parameters, and %zu arguments were given",
                                                 launch->entry, count, launch->count);
 }
 
-/* A driver that does not tell reads an argument for each parameter: those that are missing are zero. */
-static strata_status submit(const service_launch *launch, CUfunction function, CUstream stream)
+/* For a driver that does not tell, and reads an argument for each parameter: those that are missing are zero. */
+static void fill_up(void **parameters, size_t count)
 {
     static const unsigned char zeros[MOST_PARAMETER_BYTES];
+    for (; count < MOST_PARAMETERS; count++)
+        parameters[count] = (void *)(uintptr_t)zeros;
+}
+
+static strata_status submit(const service_launch *launch, CUfunction function, CUstream stream)
+{
     void *parameters[MOST_PARAMETERS];
     CUdeviceptr addresses[STRATA_ARGUMENT_LIMIT];
-    for (size_t i = launch->count; i < MOST_PARAMETERS; i++)
-        parameters[i] = (void *)(uintptr_t)zeros;
+    if (!strata_cu.FuncGetParamInfo)
+        fill_up(parameters, launch->count);
     for (size_t i = 0; i < launch->count; i++) {
         strata_argument *argument = &launch->arguments[i];
         addresses[i] = argument->ref ? argument->ref->address : 0;

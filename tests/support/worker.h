@@ -2,6 +2,7 @@
 #ifndef STRATA_TEST_WORKER_H
 #define STRATA_TEST_WORKER_H
 
+#include "support/effort.h"
 #include "support/service.h"
 
 #include <dirent.h>
@@ -32,6 +33,28 @@ static inline pid_t test_worker(strata_service *which)
     strata_service_stats stats;
     check_ok(strata_service_get_stats(which, &stats));
     return stats.worker;
+}
+
+/* Nanoseconds within which a worker can do something. */
+static inline uint64_t test_long_enough(uint64_t nanoseconds)
+{
+    return nanoseconds * test_timeout(1);
+}
+
+static inline void test_fill_pattern(strata_host_buffer *buffer, unsigned seed)
+{
+    unsigned char *memory = strata_host_buffer_memory(buffer);
+    for (size_t i = 0; i < strata_host_buffer_bytes(buffer); i++)
+        memory[i] = (unsigned char)(seed + i * 7 + i / 251);
+}
+
+static inline bool test_has_pattern(const strata_host_buffer *buffer, size_t from, unsigned seed)
+{
+    const unsigned char *memory = strata_host_buffer_memory(buffer);
+    for (size_t i = 0; i < strata_host_buffer_bytes(buffer); i++)
+        if (memory[i] != (unsigned char)(seed + (from + i) * 7 + (from + i) / 251))
+            return false;
+    return true;
 }
 
 /* Until there is a worker of a later generation. */
