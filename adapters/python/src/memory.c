@@ -102,9 +102,8 @@ static PyGetSetDef memory_attributes[] = {
 static PyMethodDef memory_methods[] = {
     {"free", METHOD(memory_free), METH_VARARGS | METH_KEYWORDS,
      "free($self, stream=None)\n--\n\n"
-     "Frees the memory. None: it is given out again behind all work of the device so far. With a stream, work on it\n"
-     "may still use the memory, and the program has ordered it after all other streams' work. A second free does\n"
-     "nothing."},
+     "Frees the memory. None waits for all work of the device first, as cudaFree does; with a stream, work on it may\n"
+     "still use the memory, and the program has ordered it after all other streams' work. A second free does nothing."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -117,8 +116,8 @@ static PyType_Slot memory_slots[] = {
     {Py_tp_doc,
      "Memory(nbytes)\n--\n\n"
      "Memory that work on any stream may use at once, as that of cudaMalloc, from the process's runtime of the\n"
-     "current device. After its end the memory is given out again behind all work of the device. Code that knows its\n"
-     "stream is faster with Runtime.allocate."},
+     "current device. Its end waits for all work of the device. Code that knows its stream is faster with\n"
+     "Runtime.allocate."},
     {Py_tp_new, memory_new},
     {Py_tp_dealloc, memory_dealloc},
     {Py_tp_getset, memory_attributes},

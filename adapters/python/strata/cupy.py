@@ -8,8 +8,8 @@ whenever an array dies:
 
   the default stream, the per-thread one   always are
   cupy.cuda.Stream                         the array's memory keeps the stream
-  cupy.cuda.ExternalStream, a capture      not known: memory that any stream may use at once, given out again behind
-                                           all work of the device
+  cupy.cuda.ExternalStream, a capture      not known: memory that any stream may use at once, whose free waits for the
+                                           device, as that of cudaMalloc and cudaFree
 
 Programs that are right with cudaMalloc alone take that memory for everything: use(order="any").
 """
