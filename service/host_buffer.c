@@ -87,7 +87,7 @@ size_t strata_host_buffer_bytes(const strata_host_buffer *buffer)
 
 size_t strata_host_buffer_handles(const strata_host_buffer *buffer)
 {
-    return buffer ? atomic_load_explicit(&buffer->handles, memory_order_relaxed) : 0;
+    return buffer ? atomic_load_explicit(&buffer->handles, memory_order_acquire) : 0;
 }
 
 /* ---- for the service ---- */
