@@ -241,7 +241,8 @@ static _Atomic int answered;
 static void note_order(strata_future *future, void *data)
 {
     (void)future;
-    order[atomic_fetch_add(&answered, 1)] = (int)(intptr_t)data;
+    order[answered] = (int)(intptr_t)data; /* one thread calls back */
+    answered++;
 }
 
 /* Requests that come while the context is made again wait in order, up to pending_queue_capacity. */
@@ -445,7 +446,7 @@ static void requests_that_come_during_a_rebuild_wait_in_order(void **state)
 static void each_device_has_a_service_and_the_choice_follows_what_they_have(void **state)
 {
     (void)state;
-    static const char *const two[] = {"STRATA_SIM_DEVICES=2", NULL};
+    static const char *const two[] = {"STRATA_SIM_DEVICES=2", "STRATA_SIM_MEMORY=256MiB", NULL};
     test_child_run("a_service_for_each_device", two);
 }
 
