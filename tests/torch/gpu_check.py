@@ -10,9 +10,11 @@ cache); bare (strata exec, PYTORCH_NO_CUDA_MEMORY_CACHING=1). The programs know 
 
 Each program runs in --processes processes for each mode, one after another, since how fast a process can launch work
 differs from process to process. Those of different modes take turns on the GPU, so that a change of its clock concerns
-all alike; the median of all turns counts, with --speed of five, in programs whose GPU is never idle. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a
-mode's results differ from those of the first mode, a feature fails that the first mode passes, or with --speed a mode
-has fewer steps a second than the first, beyond --tolerance. --speed skips itself without a GPU or without PyTorch.
+all alike; the median of all turns counts. With --speed batches are so large that the GPU decides, not the host, and how
+long before its end a turn had launched everything is printed. Losses and tokens of all turns must be equal bit by bit.
+Exit status 1 if a mode's results differ from those of the first mode, a feature fails that the first mode passes, or
+with --speed a mode has fewer steps a second than the first, beyond --tolerance. --speed skips itself without a GPU or
+without PyTorch.
 """
 import argparse
 import json
@@ -29,7 +31,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAMS = os.path.join(HERE, "programs")
 STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96}
-SPEED_PROGRAMS = "gpt,resnet"  # GPU-bound; mlp and generate are bound by the host's launches
+SPEED_PROGRAMS = "gpt,resnet"
+SPEED_TIMES = {"gpt": 2, "resnet": 8}  # batches for which the GPU decides; mlp and generate are bound by the host's launches
+SPEED_STEPS = {"mlp": 400, "gpt": 12, "resnet": 12, "generate": 96}
 SPEED_ROUNDS = 5
 QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32}
 
@@ -48,6 +52,7 @@ def parse():
     parser.add_argument("--processes", type=int, default=0, help="processes of each program in each mode")
     parser.add_argument("--rounds", type=int, default=0, help="timed turns of each process")
     parser.add_argument("--features", default="all", help="checks by name, with commas; all; empty: none")
+    parser.add_argument("--times", type=int, default=0, help="batches of so many times the programs' own size")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--speed", action="store_true",
                         help=f"modes stock and use, programs {SPEED_PROGRAMS}, medians of {SPEED_ROUNDS} by turns; no features")
@@ -106,6 +111,7 @@ class Worker:
 
     def __init__(self, options, mode, program, rounds, steps):
         words = command(options, mode, program) + ["--wait", "--turns", str(rounds + 1), "--steps", str(steps)]
+        words += ["--times", str(options.times or (SPEED_TIMES.get(program, 1) if options.speed else 1))]
         self.mode, self.program, self.turns, self.lines = mode, program, [], queue.Queue()
         self.errors, self.failure = [], None
         self.process = subprocess.Popen(
@@ -253,7 +259,9 @@ def print_speeds(outcomes, tolerance):
         slow = ratio < 1 - tolerance / 100
         failed = failed or slow
         turns = " ".join(f"{speed:.2f}" for speed in outcome.speeds)
-        print(f"{outcome.program:9} {outcome.mode:7} {outcome.speed:8.2f} {ratio:6.3f}  {turns}{'  SLOWER' if slow else ''}")
+        ahead = statistics.median(1 - turn["launched"] / turn["seconds"] for turns in outcome.processes for turn in turns[1:])
+        print(f"{outcome.program:9} {outcome.mode:7} {outcome.speed:8.2f} {ratio:6.3f}  {turns}; all launched {100 * ahead:.0f} % before the end"
+              f"{'  SLOWER' if slow else ''}")
     return failed
 
 
@@ -308,7 +316,7 @@ def main():
         return 0
     modes = options.modes.split(",")
     programs = [names.split("+") for names in options.programs.split(",") if names]
-    steps = QUICK_STEPS if options.quick else STEPS
+    steps = QUICK_STEPS if options.quick else SPEED_STEPS if options.speed and options.times != 1 else STEPS
     processes = options.processes or (1 if options.quick else 3)
     rounds = options.rounds or (1 if options.quick else 3)
     start = time.time()

@@ -31,7 +31,7 @@ def normalized(x):
 
 
 @torch.inference_mode()
-def prepare(device):
+def prepare(device, times):
     random = torch.Generator(device).manual_seed(17)
     embedding = torch.randn(VOCABULARY, WIDTH, device=device, generator=random, dtype=torch.bfloat16)
     layers = [layer_weights(device, random) for _ in range(LAYERS)]
@@ -47,7 +47,7 @@ def prepare(device):
     @torch.inference_mode()
     def step(number, steps):
         lengths = torch.Generator().manual_seed(19 + number)
-        prompt = torch.randint(0, VOCABULARY, (BATCH, 64 + 32 * int(torch.randint(0, 9, (), generator=lengths))), generator=lengths)
+        prompt = torch.randint(0, VOCABULARY, (BATCH * times, 64 + 32 * int(torch.randint(0, 9, (), generator=lengths))), generator=lengths)
         caches = [None] * LAYERS
         tokens = [forward(prompt.to(device), caches)]
         while len(tokens) < steps:

@@ -44,7 +44,7 @@ class Model(nn.Module):
         return self.norm(x) @ self.token.weight.t()
 
 
-def prepare(device):
+def prepare(device, times):
     model = Model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     random = torch.Generator().manual_seed(11)
@@ -53,7 +53,8 @@ def prepare(device):
         losses = torch.empty(steps, device=device)
         for i in range(steps):
             length = int(torch.randint(4, 17, (), generator=random)) * 64
-            tokens = torch.randint(0, VOCABULARY, (8, length), generator=random).to(device)
+            tokens = torch.randint(0, VOCABULARY, (8 * times, length), generator=random)
+            tokens = tokens.pin_memory().to(device, non_blocking=True)
             with torch.autocast("cuda", torch.bfloat16):
                 scores = model(tokens[:, :-1])
                 loss = nn.functional.cross_entropy(scores.reshape(-1, VOCABULARY).float(), tokens[:, 1:].reshape(-1))

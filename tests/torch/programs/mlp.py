@@ -4,19 +4,20 @@ from torch import nn
 from turns import main
 
 
-def prepare(device):
+def prepare(device, times):
     model = nn.Sequential(
         nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
     ).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    inputs = torch.randn(4096, 784, device=device)
-    labels = torch.randint(0, 10, (4096,), device=device)
+    batch = 512 * times
+    inputs = torch.randn(8 * batch, 784, device=device)
+    labels = torch.randint(0, 10, (8 * batch,), device=device)
 
     def step(_, steps):
         losses = torch.empty(steps, device=device)
         for i in range(steps):
-            begin = (i * 512) % 4096
-            loss = nn.functional.cross_entropy(model(inputs[begin : begin + 512]), labels[begin : begin + 512])
+            begin = i % 8 * batch
+            loss = nn.functional.cross_entropy(model(inputs[begin : begin + batch]), labels[begin : begin + batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

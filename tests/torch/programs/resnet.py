@@ -31,17 +31,18 @@ def network():
     return nn.Sequential(*layers)
 
 
-def prepare(device):
+def prepare(device, times):
     features = network().to(device).to(memory_format=torch.channels_last)
     head = nn.Linear(2048, 1000).to(device)
     optimizer = torch.optim.SGD([*features.parameters(), *head.parameters()], lr=0.01, momentum=0.9)
     random = torch.Generator().manual_seed(13)
-    images = torch.randn(32, 3, 256, 256).pin_memory()
+    count = 32 * times
+    images = torch.randn(count, 3, 256, 256).pin_memory()
     side = torch.cuda.Stream(device)
 
     def bring():
         size = int(torch.randint(4, 9, (), generator=random)) * 32
-        labels = torch.randint(0, 1000, (32,), generator=random)
+        labels = torch.randint(0, 1000, (count,), generator=random)
         with torch.cuda.stream(side):
             batch = images.to(device, non_blocking=True)[:, :, :size, :size].contiguous(memory_format=torch.channels_last)
             return batch, labels.to(device, non_blocking=True)

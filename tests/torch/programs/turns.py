@@ -1,7 +1,7 @@
 """Runs a program in turns, each a number of steps, and prints a line of JSON for each turn.
 
-A program is a function that prepares a model and returns another one, which does the steps of a turn and returns a
-tensor of what they gave (losses or tokens). With --wait a turn begins when a line arrives on standard input, so that
+A program is a function that prepares a model for batches of its own size times a number, and returns another one, which
+does the steps of a turn and returns a tensor of what they gave (losses or tokens). With --wait a turn begins when a line arrives on standard input, so that
 several processes can take turns on one GPU.
 """
 import argparse
@@ -32,6 +32,7 @@ def turn(step, number, steps):
     torch.cuda.synchronize()
     start = time.perf_counter()
     values = step(number, steps)
+    launched = time.perf_counter() - start
     torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     free, total = torch.cuda.mem_get_info()
@@ -39,6 +40,7 @@ def turn(step, number, steps):
         "turn": number,
         "steps": steps,
         "seconds": seconds,
+        "launched": launched,
         "digest": digest(values),
         "last": values.flatten()[-1].item(),
         "allocated": torch.cuda.max_memory_allocated(),
@@ -51,10 +53,11 @@ def main(prepare, steps):
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--steps", type=int, default=steps, help="steps of each turn")
+    parser.add_argument("--times", type=int, default=1, help="batches of so many times the program's size")
     parser.add_argument("--wait", action="store_true", help="wait for a line on standard input before each turn")
     options = parser.parse_args()
     deterministic()
-    step = prepare(torch.device("cuda", 0))
+    step = prepare(torch.device("cuda", 0), options.times)
     torch.cuda.synchronize()
     if options.wait:
         print(json.dumps({"ready": True}), flush=True)
