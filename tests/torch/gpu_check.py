@@ -32,7 +32,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAMS = os.path.join(HERE, "programs")
 STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96}
 SPEED_PROGRAMS = "gpt,resnet"
-SPEED_TIMES = {"gpt": 2, "resnet": 8}  # batches for which the GPU decides; mlp and generate are bound by the host's launches
+SPEED_TIMES = {"gpt": 2, "resnet": 8}  # of the batch, for which an H200 decides; the host's launches decide on mlp and generate
+SPEED_MEMORY = 128 << 30  # of the device, for these; with less batches are smaller
 SPEED_STEPS = {"mlp": 400, "gpt": 12, "resnet": 12, "generate": 96}
 SPEED_ROUNDS = 5
 QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32}
@@ -66,6 +67,7 @@ def parse():
     parser.add_argument("--timeout", type=float, default=120, help="seconds that a process may take for one answer")
     parser.add_argument("--json", help="file for all that was measured")
     options = parser.parse_args()
+    options.speed_times = {}
     if options.speed:
         given = {argument.split("=")[0] for argument in sys.argv[1:]}
         options.modes = options.modes if "--modes" in given else "stock,use"
@@ -76,13 +78,17 @@ def parse():
     return options
 
 
-def why_not_here():
-    """Why no program can run on this machine, or None."""
-    words = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 'PyTorch finds no GPU')"
+def why_not_here(options):
+    """Why no program can run on this machine, or None; then the batches fit its memory."""
+    words = "import torch; print(torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 'PyTorch finds no GPU')"
     asked = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
     if asked.returncode != 0:
         return asked.stderr.strip().splitlines()[-1]
-    return None if asked.stdout.strip().isdigit() else asked.stdout.strip()
+    if not asked.stdout.strip().isdigit():
+        return asked.stdout.strip()
+    share = min(1, int(asked.stdout) / SPEED_MEMORY)
+    options.speed_times = {program: max(1, int(times * share)) for program, times in SPEED_TIMES.items()}
+    return None
 
 
 def command(options, mode, program, budget=""):
@@ -111,7 +117,7 @@ class Worker:
 
     def __init__(self, options, mode, program, rounds, steps):
         words = command(options, mode, program) + ["--wait", "--turns", str(rounds + 1), "--steps", str(steps)]
-        words += ["--times", str(options.times or (SPEED_TIMES.get(program, 1) if options.speed else 1))]
+        words += ["--times", str(options.times or options.speed_times.get(program, 1))]
         self.mode, self.program, self.turns, self.lines = mode, program, [], queue.Queue()
         self.errors, self.failure = [], None
         self.process = subprocess.Popen(
@@ -310,7 +316,7 @@ def print_features(results, modes):
 
 def main():
     options = parse()
-    reason = why_not_here() if options.speed else None
+    reason = why_not_here(options) if options.speed else None
     if reason:
         print(f"skipped: {reason}")
         return 0
