@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #define SIM_DRIVER_VERSION 13000 /* compared with a device; newer ones are from documentation */
+#define SIM_OLDEST_VERSION 12000
 #define SIM_NEWEST_VERSION 13050
 #define SIM_MAX_DEVICES    64
 #define SIM_LEAST_MEMORY   (UINT64_C(64) << 20)

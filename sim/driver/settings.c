@@ -167,12 +167,15 @@ static bool read_lacks(const char *text, sim_settings *settings)
 /* A minor version from 13.0 on. */
 static bool read_cuda(const char *text, sim_settings *settings)
 {
-    uint64_t minor;
+    uint64_t major, minor;
     const char *end;
-    if (strncmp(text, "13.", 3) != 0 || !read_number(text + 3, &end, &minor) || *end != '\0' ||
-        minor > (SIM_NEWEST_VERSION - SIM_DRIVER_VERSION) / 10)
+    if (!read_number(text, &end, &major) || *end != '.' || !read_number(end + 1, &end, &minor) || *end != '\0' ||
+        major > SIM_NEWEST_VERSION / 1000 || minor > 9)
         return false;
-    settings->version = SIM_DRIVER_VERSION + 10 * (int)minor;
+    const int version = 1000 * (int)major + 10 * (int)minor;
+    if (version < SIM_OLDEST_VERSION || version > SIM_NEWEST_VERSION)
+        return false;
+    settings->version = version;
     return true;
 }
 
@@ -206,7 +209,7 @@ CUresult sim_settings_read(sim_settings *settings)
          "0, 1, or some of unwritten, pages, host-functions, frees, leaks and no-stacks, with commas between them"},
         {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(sim_settings, never_set), "a file's name"},
         {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(sim_settings, never_set), "a whole number from 1 to 255"},
-        {"STRATA_SIM_CUDA", read_cuda, offsetof(sim_settings, never_set), "13.0, or up to 13.5"},
+        {"STRATA_SIM_CUDA", read_cuda, offsetof(sim_settings, never_set), "13.0, or another from 12.0 to 13.5"},
         {"STRATA_SIM_LACKS", read_lacks, offsetof(sim_settings, never_set), "virtual-memory"},
     };
     problem[0] = '\0';

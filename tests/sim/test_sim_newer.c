@@ -1,4 +1,5 @@
-/* What the simulated driver has of newer drivers (STRATA_SIM_CUDA), and what it says of entry points that it lacks.
+/* What the simulated driver has of newer and older drivers (STRATA_SIM_CUDA), and what it says of entry points that it
+ * lacks.
  * Every test has a process of its own, and the parent never starts the driver. */
 #include "support/sim.h"
 
@@ -30,7 +31,7 @@ static int init(void)
     return (int)p_cuInit(0);
 }
 
-/* As minor versions, before and after cuInit. */
+/* In tenths from 12.0 on, before and after cuInit. */
 static int minor_version(void)
 {
     int before, after;
@@ -38,17 +39,19 @@ static int minor_version(void)
     OK(p_cuInit(0));
     OK(p_cuDriverGetVersion(&after));
     assert_int_equal(before, after);
-    return (after - 13000) / 10;
+    return (after - 12000) / 10;
 }
 
 static void the_version_is_that_of_the_environment(void **state)
 {
     (void)state;
-    assert_int_equal(status_with(NULL, minor_version), 0);
-    assert_int_equal(status_with("13.0", minor_version), 0);
-    assert_int_equal(status_with("13.3", minor_version), 3);
-    assert_int_equal(status_with("13.5", minor_version), 5);
-    static const char *const bad[] = {"13", "13.", "13.6", "12.8", "14.0", "13.3x", "13.33"};
+    assert_int_equal(status_with(NULL, minor_version), 100);
+    assert_int_equal(status_with("12.0", minor_version), 0);
+    assert_int_equal(status_with("12.9", minor_version), 9);
+    assert_int_equal(status_with("13.0", minor_version), 100);
+    assert_int_equal(status_with("13.3", minor_version), 103);
+    assert_int_equal(status_with("13.5", minor_version), 105);
+    static const char *const bad[] = {"13", "13.", "13.6", "11.8", "12.10", "14.0", "13.3x", "13.33", ".4", "-12.4"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(status_with(bad[i], init), CUDA_ERROR_INVALID_VALUE);
 }
@@ -175,6 +178,28 @@ static void ask_for(const char *name, int version)
     assert_int_not_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);
 }
 
+static int ask_an_older_driver(void)
+{
+    void *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    ask_for("cuStreamBeginCaptureToGraph", 12020); /* of 12.3 */
+    assert_int_equal(
+        p_cuGetProcAddress("cuStreamBeginCaptureToGraph", &found, 12030, CU_GET_PROC_ADDRESS_DEFAULT, &status),
+        CUDA_ERROR_INVALID_VALUE);
+    OK(p_cuGetProcAddress("cuStreamGetId", &found, 12020, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+    assert_non_null(found);
+    OK(p_cuGetProcAddress("cuMemPrefetchAsync", &found, 12020, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+    assert_non_null(found);
+    OK(p_cuInit(0));
+    return 0;
+}
+
+static void an_older_driver_lacks_what_came_later(void **state)
+{
+    (void)state;
+    assert_int_equal(status_with("12.2", ask_an_older_driver), 0);
+}
+
 static int ask_for_what_is_missing(void)
 {
     void *found;
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(the_version_is_that_of_the_environment),
         cmocka_unit_test(errors_have_names_from_their_version_on),
         cmocka_unit_test(what_a_pool_was_made_with_can_be_read),
+        cmocka_unit_test(an_older_driver_lacks_what_came_later),
         cmocka_unit_test(an_entry_point_that_is_missing_is_counted),
         cmocka_unit_test(a_program_can_read_what_is_missing),
     };
