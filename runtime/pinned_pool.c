@@ -529,7 +529,7 @@ static strata_status make_pool(strata_runtime *runtime, const strata_pinned_pool
 static strata_status make_first(strata_pinned_pool *pool, uint32_t count)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_pinned_buffer *buffer;
+    strata_pinned_buffer *buffer = NULL;
     for (uint32_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
         status = make_buffer(pool, pool->capacity, pool->counts_for, &buffer);
         if (status != STRATA_SUCCESS)

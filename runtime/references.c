@@ -47,6 +47,7 @@ const char *strata_element_name(strata_element type)
 
 strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes)
 {
+    *bytes = 0;
     if (!is_element(type))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%d is not an element type", (int)type);
     if (__builtin_mul_overflow(length, elements[type].bytes, bytes))

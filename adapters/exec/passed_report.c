@@ -6,11 +6,11 @@ typedef struct kind_report {
     exec_kind kind;
 } kind_report;
 
-static void emit_sums(strata_emitter *emitter, const exec_passed_sums *sums)
+static void emit_sums(strata_emitter *emitter, exec_passed_sums sums)
 {
-    strata_emit_count(emitter, "calls", sums->calls);
-    strata_emit_bytes(emitter, "peak", sums->peak);
-    strata_emit_bytes(emitter, "live", sums->live);
+    strata_emit_count(emitter, "calls", sums.calls);
+    strata_emit_bytes(emitter, "peak", sums.peak);
+    strata_emit_bytes(emitter, "live", sums.live);
 }
 
 /* Of graphs' memory it is known which library made nodes, not what the driver holds for which. */
@@ -24,7 +24,7 @@ static void emit_library(strata_tag library, void *data)
     if (report->kind == EXEC_GRAPH)
         strata_emit_count(report->emitter, "calls", sums.calls);
     else
-        emit_sums(report->emitter, &sums);
+        emit_sums(report->emitter, sums);
     strata_emit_object_end(report->emitter);
 }
 
@@ -35,7 +35,7 @@ static void emit_kind(strata_emitter *emitter, exec_kind kind, const char *name)
     if (!sums.calls)
         return;
     strata_emit_object_begin(emitter, name);
-    emit_sums(emitter, &sums);
+    emit_sums(emitter, sums);
     strata_emit_object_begin(emitter, "by_library");
     exec_caller_visit(emit_library, &report);
     strata_emit_object_end(emitter);

@@ -100,7 +100,7 @@ static address_kind find_kind(CUdeviceptr address, exec_device **owner, strata_b
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     strata_block block;
-    exec_device *owner;
+    exec_device *owner = NULL;
     const address_kind kind =
         exec_device_may_have(address) && has_context() ? find_kind(address, &owner, &block) : FOREIGN;
     if (kind != LIVE)
@@ -145,7 +145,7 @@ static void tell_attribute(const exec_device *device, const strata_block *block,
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     strata_block block;
-    exec_device *owner;
+    exec_device *owner = NULL;
     const address_kind kind = value ? find_kind(address, &owner, &block) : FOREIGN;
     if (kind != LIVE || !differs(attribute))
         return EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? UNKNOWN_ADDRESS : address);
@@ -157,7 +157,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
                                                     CUdeviceptr address)
 {
     strata_block block;
-    exec_device *owner;
+    exec_device *owner = NULL;
     const address_kind kind = attributes && values ? find_kind(address, &owner, &block) : FOREIGN;
     const CUresult result =
         EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? UNKNOWN_ADDRESS : address);

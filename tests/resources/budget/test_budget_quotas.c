@@ -58,7 +58,7 @@ static void order_and_wait(helper *self, size_t bytes, size_t pairs)
     check_ok(self->status);
 }
 
-static void stop(helper *self)
+static void end_helper(helper *self)
 {
     order(self, 0, 0);
     pthread_join(self->thread, NULL);
@@ -105,7 +105,7 @@ static void small_blocks_after_large_ones_leave_a_thread_its_quota(test_fixture 
         free_block(fixture, &small);
         assert_true(i < 8 || account->free_quota == free_quota);
     }
-    stop(&other);
+    end_helper(&other);
 }
 
 static void quotas_follow_a_recall_at_once_after_many_charges_within_them(test_fixture *fixture)
@@ -123,7 +123,7 @@ static void quotas_follow_a_recall_at_once_after_many_charges_within_them(test_f
     make_pairs(fixture, MIB, 1);
     assert_int_equal(usage_of(account).recalls, before + 2);
     assert_true(account->counts);
-    stop(&other);
+    end_helper(&other);
 }
 
 /* ---- a recall that others meet ---- */
@@ -202,11 +202,11 @@ static void one_recall_serves_all_threads_that_meet_it(test_fixture *fixture)
     for (size_t i = 0; i < HELPERS; i++) {
         sem_wait(&others[i].done);
         check_ok(others[i].status);
-        stop(&others[i]);
+        end_helper(&others[i]);
     }
     assert_int_equal(account->recalls, before + 1);
-    stop(&undecided);
-    stop(&too_large);
+    end_helper(&undecided);
+    end_helper(&too_large);
 }
 
 int main(void)
