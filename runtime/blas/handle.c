@@ -311,6 +311,7 @@ strata_status blas_submit(strata_blas *blas, const blas_work *work, CUstream str
         status = submit(blas, work, &captured, stream);
     if (strata_block_is_empty(&captured))
         return status;
-    const strata_status freed = strata_runtime_deallocate_on(blas->runtime, &captured, stream);
+    /* Behind its uses: a place of the stream would have to be asked for, and could be refused. */
+    const strata_status freed = strata_kept_block_free(blas->runtime, &captured, STRATA_STREAM_GONE, false);
     return status == STRATA_SUCCESS ? freed : status;
 }

@@ -19,6 +19,7 @@ typedef struct service_lane {
     uint64_t host_asked;        /* that were submitted */
     strata_future *late;        /* the last that was given up for its duration, and those before it; or NULL */
     uint64_t looked_at;         /* whether its context is in error; CLOCK_MONOTONIC */
+    bool captured;              /* perhaps: a capture on it could not be ended */
     const service_mailbox *box; /* to ring */
 } service_lane;
 
@@ -86,11 +87,34 @@ bool service_waiter_is_done(service_waiter *waiter, const strata_future *request
 /* Until it has let go of all that was added. */
 void service_waiter_drain(service_waiter *waiter);
 
+/* ---- buffers ---- */
+
+/* As strata_service_buffer_create. Any thread. */
+strata_status service_make_buffer(strata_service *service, size_t bytes, strata_host_buffer **out);
+
+/* Tries again what the driver did not unlock. Any thread. */
+void service_buffers_unlock_left(void);
+
 /* ---- ranges ---- */
 
 /* Around what a request submits, if the options ask for ranges. */
 void service_range_begin(const strata_service *service, const strata_future *request);
 void service_range_end(const strata_service *service);
+
+/* ---- captures ---- */
+
+strata_status service_begin_capture(strata_service *service, service_lane *lane, strata_capture_mode mode);
+
+/* After success of what was captured on the lane, ends the capture, which gives the graph; else, or if that fails,
+ * discards it. Returns the first failure, whose record is then the thread's. */
+strata_status service_end_capture(strata_service *service, service_lane *lane, strata_status status,
+                                  strata_graph **out);
+
+/* Ends a capture that a function left open on the lane, which is its failure if it has none. The context is current. */
+strata_status service_end_left_capture(strata_service *service, service_lane *lane, strata_status status);
+
+/* Ends what could not be ended before. Errors: DRIVER, STREAM_MISUSE, and the next call tries again. */
+strata_status service_lane_leave_capture(strata_service *service, service_lane *lane);
 
 /* ---- work ---- */
 

@@ -50,7 +50,7 @@ strata_status service_lane_open(strata_service *service, strata_priority priorit
     CUstream stream;
     *out = lane;
     if (lane->stream)
-        return STRATA_SUCCESS;
+        return lane->captured ? service_lane_leave_capture(service, lane) : STRATA_SUCCESS;
     strata_status status = make_stream(runtime, priority, &stream);
     if (status != STRATA_SUCCESS)
         return status;
