@@ -181,13 +181,16 @@ static void give_up_late(const strata_service *service, service_lane *lane)
     }
 }
 
-/* If it takes the context with it, it is answered with the others. */
+/* If it takes the context with it, it is answered with the others. Else its work may go on with a host buffer, which the
+ * answer gives back: it is waited for. */
 static void end_failed(strata_service *service, service_lane *lane)
 {
     const strata_error failed = *strata_error_in_force();
     service_judge(service, &failed);
-    if (!service->lost)
-        end(service, lane, &failed);
+    if (service->lost)
+        return;
+    strata_runtime_stream_synchronize(service->context->runtime, lane->stream);
+    end(service, lane, &failed);
 }
 
 /* Returns whether work is left on it. */

@@ -6,6 +6,8 @@
 #include "runtime/runtime.h"
 #include "service/in_process/in_process.h"
 
+#include <stdio.h>
+
 #include <strata/info.h>
 
 /* ---- making ---- */
@@ -109,8 +111,8 @@ static strata_status close_handles(strata_service *service, bool leave)
     hide(service);
     service_libraries_close(service);
     service_fences_close(context);
-    service_modules_close(context, is_usable(context)); /* else they have gone with the context */
-    return service_lanes_close(context, leave);
+    const strata_status status = service_modules_close(context, leave);
+    return status == STRATA_SUCCESS ? service_lanes_close(context, leave) : status;
 }
 
 static void close_runtime(strata_service *service)
@@ -149,8 +151,10 @@ static bool survives(const strata_error *error)
 static void note_failure(strata_service *service, strata_future *request, strata_status status)
 {
     strata_error failed = *strata_error_in_force();
-    if (failed.status != status) /* the thread's record is of another failure */
+    if (failed.status != status) { /* the thread's record is of another failure */
         failed = (strata_error){.status = status};
+        snprintf(failed.message, sizeof failed.message, "the request failed: %s", strata_status_text(status));
+    }
     service_judge(service, &failed);
     if (!request->failed)
         service_request_note_failure(request, &failed);

@@ -19,6 +19,7 @@ typedef struct service_lane {
     uint64_t host_asked;        /* that were submitted */
     strata_future *late;        /* the last that was given up for its duration, and those before it; or NULL */
     uint64_t looked_at;         /* whether its context is in error; CLOCK_MONOTONIC */
+    bool unregistered;          /* is only to be destroyed */
     bool captured;              /* perhaps: a capture on it could not be ended */
     const service_mailbox *box; /* to ring */
 } service_lane;
@@ -57,8 +58,8 @@ strata_status service_lane_of(strata_service *service, const strata_future *requ
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
                                 size_t index, service_lane **out);
 
-/* With `leave`, streams that the driver refuses to end are the runtime's from then on. Errors: the first one; the next
- * call goes on. */
+/* With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors: the first one; the
+ * next call goes on. */
 strata_status service_lanes_close(service_context *context, bool leave);
 
 /* ---- completion ---- */
@@ -142,6 +143,7 @@ strata_status service_find_blas(strata_service *service, strata_blas **out);
 strata_status service_libraries_open(strata_service *service, const char *names);
 void service_libraries_close(strata_service *service);
 
-void service_modules_close(service_context *context, bool usable);
+/* With `leave`, modules that the driver refuses to unload are dropped. Errors: the first one; the next call goes on. */
+strata_status service_modules_close(service_context *context, bool leave);
 
 #endif
