@@ -47,8 +47,8 @@ static void end_locked(locked_buffer *locked)
         return;
     }
     locked->next = atomic_load_explicit(&left, memory_order_relaxed);
-    while (
-        !atomic_compare_exchange_weak_explicit(&left, &locked->next, locked, memory_order_release, memory_order_relaxed))
+    while (!atomic_compare_exchange_weak_explicit(&left, &locked->next, locked, memory_order_release,
+                                                  memory_order_relaxed))
         ;
 }
 

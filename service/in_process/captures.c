@@ -1,7 +1,7 @@
-/* Captures on the lanes' streams: a request that fails in one, or leaves one open, must not leave it to the lane's later
- * requests, whose work it would take. */
-#include "core/base/error.h"
+/* Captures on the lanes' streams: a request that fails in one, or leaves one open, must not leave it to the lane's
+ * later requests, whose work it would take. */
 #include "runtime/captures.h"
+#include "core/base/error.h"
 #include "service/in_process/in_process.h"
 
 /* A capture that the runtime does not know. *was: there is one. */
@@ -57,8 +57,7 @@ strata_status service_begin_capture(strata_service *service, service_lane *lane,
     return status;
 }
 
-strata_status service_end_capture(strata_service *service, service_lane *lane, strata_status status,
-                                  strata_graph **out)
+strata_status service_end_capture(strata_service *service, service_lane *lane, strata_status status, strata_graph **out)
 {
     if (status == STRATA_SUCCESS)
         status = strata_capture_end(service->context->runtime, lane->stream, out);

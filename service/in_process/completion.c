@@ -181,8 +181,8 @@ static void give_up_late(const strata_service *service, service_lane *lane)
     }
 }
 
-/* If it takes the context with it, it is answered with the others. Else its work may go on with a host buffer, which the
- * answer gives back: it is waited for. */
+/* If it takes the context with it, it is answered with the others. Else its work may go on with a host buffer, which
+ * the answer gives back: it is waited for. */
 static void end_failed(strata_service *service, service_lane *lane)
 {
     const strata_error failed = *strata_error_in_force();

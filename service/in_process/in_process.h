@@ -58,8 +58,8 @@ strata_status service_lane_of(strata_service *service, const strata_future *requ
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
                                 size_t index, service_lane **out);
 
-/* With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors: the first one; the
- * next call goes on. */
+/* With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors: the first one;
+ * the next call goes on. */
 strata_status service_lanes_close(service_context *context, bool leave);
 
 /* ---- completion ---- */
