@@ -10,18 +10,18 @@ enum {
     SERVICE_LANES = SERVICE_PRIORITIES * SERVICE_HINTS,
 };
 
+typedef struct service_bell service_bell;
+
 /* Requests on a stream that have begun, in order. */
 typedef struct service_lane {
     CUstream stream; /* NULL: not made yet */
     service_list begun;
-    _Atomic uint64_t host_entered, host_calls,
-        host_left;              /* host functions of the driver: begun, told, over; any thread */
-    uint64_t host_asked;        /* that were submitted */
-    strata_future *late;        /* the last that was given up for its duration, and those before it; or NULL */
-    uint64_t looked_at;         /* whether its context is in error; CLOCK_MONOTONIC */
-    bool unregistered;          /* is only to be destroyed */
-    bool captured;              /* perhaps: a capture on it could not be ended */
-    const service_mailbox *box; /* to ring */
+    service_bell *bell;  /* NULL: no host function was asked for */
+    uint64_t host_asked; /* host functions that were submitted */
+    strata_future *late; /* the last that was given up for its duration, and those before it; or NULL */
+    uint64_t looked_at;  /* whether its context is in error; CLOCK_MONOTONIC */
+    bool unregistered;   /* is only to be destroyed */
+    bool captured;       /* perhaps: a capture on it could not be ended */
 } service_lane;
 
 typedef struct service_module {
@@ -75,6 +75,22 @@ void service_fences_close(service_context *context);
 
 /* Answers all that has begun with the failure; with `finish`, it is over, too. */
 void service_fail_lanes(strata_service *service, const strata_error *why, bool finish);
+
+/* ---- bells ---- */
+
+/* With one holder; NULL without host memory. */
+service_bell *service_bell_make(const service_mailbox *box);
+
+/* One for each host function that is submitted, which gives it back. Any thread. */
+void service_bell_hold(service_bell *bell);
+void service_bell_unhold(service_bell *bell);
+
+/* The host function. */
+void CUDA_CB service_bell_ring(void *bell);
+uint64_t service_bell_calls(const service_bell *bell);
+
+/* No function uses the mailbox afterwards; the caller's hold ends. */
+void service_bell_close(service_bell *bell);
 
 /* ---- the waiting thread ---- */
 

@@ -66,27 +66,24 @@ strata_status service_lane_open(strata_service *service, strata_priority priorit
         return strata_error_raise_again(&failed);
     }
     lane->stream = stream;
-    lane->box = &service->mailbox;
     return STRATA_SUCCESS;
 }
 
-/* The driver's host functions name the lane. A context in error begins none; one that it has begun goes on. */
-static void await_host_functions(const service_context *context, const service_lane *lane)
+/* A context in error begins no host function, and does not say so: the bell outlives those that are not over. */
+static void close_bell(const service_context *context, service_lane *lane)
 {
-    unsigned spins = 0;
-    if (!lane->host_asked)
+    if (!lane->bell)
         return;
     strata_runtime_stream_synchronize(context->runtime, lane->stream);
-    while (atomic_load_explicit(&lane->host_left, memory_order_acquire) !=
-           atomic_load_explicit(&lane->host_entered, memory_order_acquire))
-        strata_backoff(&spins);
+    service_bell_close(lane->bell);
+    lane->bell = NULL;
 }
 
 /* A stream that is registered is not destroyed: its runtime would use a dead handle. */
 static strata_status close_lane(const service_context *context, service_lane *lane)
 {
     if (!lane->unregistered) {
-        await_host_functions(context, lane);
+        close_bell(context, lane);
         const strata_status status = strata_runtime_unregister_stream(context->runtime, lane->stream);
         if (status != STRATA_SUCCESS)
             return status;

@@ -9,6 +9,7 @@
 
 #include "support/effort.h"
 #include "support/service.h"
+#include "support/stall.h"
 
 #include <strata/service_blas.h>
 #include <strata/service_graph.h>
@@ -473,11 +474,16 @@ static void so_it_does_with_each_error_and_order_of_work(void **state)
 
 /* ---- single faults ---- */
 
-static void fail_next(const char *entry, CUresult error)
+static void fail_nth(uint64_t nth, const char *entry, CUresult error)
 {
     const strata_sim_fault fault = {
-        .size = sizeof fault, .kind = STRATA_SIM_FAIL_CALL, .nth = 1, .error = error, .entry = entry};
+        .size = sizeof fault, .kind = STRATA_SIM_FAIL_CALL, .nth = nth, .error = error, .entry = entry};
     check_cu(test_sim_control()->add_fault(&fault, NULL));
+}
+
+static void fail_next(const char *entry, CUresult error)
+{
+    fail_nth(1, entry, error);
 }
 
 /* The answer gives the host buffer back, which the device writes to. */
@@ -518,6 +524,36 @@ static void an_end_that_the_driver_refuses_is_tried_again(void **state)
         const strata_sim_accounts after = look();
         assert_int_equal(refusable(&after), refusable(&before));
     }
+}
+
+static strata_status stall(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    *(test_stall **)data = test_stall_begin(stream);
+    return STRATA_SUCCESS;
+}
+
+/* A driver that fails does not say whether it still calls the host function behind the work. */
+static void a_host_function_may_come_when_its_service_is_gone(void **state)
+{
+    test_stall *stalled;
+    const strata_service_operation operation = {.function = stall, .data = &stalled};
+    strata_future *future;
+    (void)state;
+    service = test_service_make(&all_ways[1]);
+    for (uint64_t nth = 1; nth <= 8; nth++) {
+        fail_nth(nth, "cuStreamSynchronize", CUDA_ERROR_UNKNOWN);
+        fail_nth(nth, "cuEventSynchronize", CUDA_ERROR_UNKNOWN);
+    }
+    fail_next("cuStreamQuery", CUDA_ERROR_UNKNOWN);
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_DRIVER);
+    strata_future_release(future);
+    while (strata_service_stopped(service) == STRATA_SUCCESS)
+        usleep(100); /* its streams have been closed by then */
+    check_cu(test_sim_control()->clear_faults());
+    test_stall_end(stalled);
+    check_ok(strata_service_destroy(service));
 }
 
 static strata_status leave_capture_open(strata_runtime *runtime, CUstream stream, void *data)
@@ -583,6 +619,7 @@ int main(void)
         SWEEP(so_it_does_with_each_error_and_order_of_work),
         SWEEP(a_copy_whose_end_could_not_be_seen_is_answered_after_it),
         SWEEP(an_end_that_the_driver_refuses_is_tried_again),
+        SWEEP(a_host_function_may_come_when_its_service_is_gone),
         SWEEP(a_function_that_leaves_a_capture_open_is_told_and_the_next_works),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
