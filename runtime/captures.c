@@ -192,18 +192,36 @@ static strata_status end_for_driver(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
+/* The driver ended it with an error and then did not tell of it, but captures the stream all the same. */
+static strata_status refuse_unended(strata_capture *capture)
+{
+    strata_captures_lock(&capture->runtime->captures);
+    strata_capture_fail(capture, STRATA_ERROR_DRIVER, "the driver did not end it when it was asked to");
+    capture->ended = false;
+    strata_captures_unlock(&capture->runtime->captures);
+    return strata_fail_driver(capture->result, "cuStreamEndCapture", "ending a capture, which goes on; discard it");
+}
+
+static strata_status make_known(strata_capture *capture)
+{
+    strata_runtime *runtime = capture->runtime;
+    strata_error_suppress_begin();
+    const strata_status status = strata_stream_register(runtime->device, capture->stream, runtime->early_events);
+    const bool unended = status == STRATA_ERROR_STREAM_CAPTURE && capture->result != CUDA_SUCCESS;
+    strata_error_suppress_end(status != STRATA_SUCCESS && !unended);
+    capture->known = status != STRATA_SUCCESS;
+    return unended ? refuse_unended(capture) : status;
+}
+
 /* The stream as it was before. */
 static strata_status restore_stream(strata_capture *capture)
 {
     strata_runtime *runtime = capture->runtime;
     if (!strata_device_is_usable(runtime->device))
         return STRATA_SUCCESS;
-    if (capture->known) {
-        const strata_status status = strata_stream_register(runtime->device, capture->stream, runtime->early_events);
-        if (status != STRATA_SUCCESS)
-            return status;
-        capture->known = false;
-    }
+    const strata_status status = capture->known ? make_known(capture) : STRATA_SUCCESS;
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
     strata_stack_captures_ended(runtime->stack, capture->stream);
     strata_error_suppress_end(false);

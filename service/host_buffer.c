@@ -85,6 +85,7 @@ size_t strata_host_buffer_bytes(const strata_host_buffer *buffer)
     return buffer ? buffer->bytes : 0;
 }
 
+/* Acquire: a program that sees the last other handle gone may read what its holder wrote. */
 size_t strata_host_buffer_handles(const strata_host_buffer *buffer)
 {
     return buffer ? atomic_load_explicit(&buffer->handles, memory_order_acquire) : 0;

@@ -140,8 +140,8 @@ STRATA_API strata_status strata_service_shut_down(strata_service *service, uint6
 /* Shuts down without a deadline unless that was done, waits until every request is answered, and ends the service. Its
  * state is dropped: references are stale, and their memory goes with the last of each. NULL is ignored. Errors: FORKED,
  * INVALID_VALUE (on a thread of the service, such as one that a callback runs on), without effect; BUSY (graphs of the
- * service exist, or blocks that its functions allocated; or work did not end by the deadline), DRIVER: destroy it again
- * later. Isolated: a worker that does not end is killed after 5 s. */
+ * service exist, or blocks that its functions allocated; or work did not end by the deadline), DRIVER or OUT_OF_MEMORY
+ * (of a driver's call): destroy it again later. Isolated: a worker that does not end is killed after 5 s. */
 STRATA_API strata_status strata_service_destroy(strata_service *service);
 
 /* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT (says what failed last, if anything),

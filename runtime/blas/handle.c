@@ -164,14 +164,25 @@ strata_status strata_blas_create(strata_runtime *runtime, CUstream stream, const
     return STRATA_SUCCESS;
 }
 
+/* After a failure once more: the handle would be lost with its memory. */
+static strata_status enter_to_destroy(strata_blas *blas, strata_call_scope *scope)
+{
+    const unsigned needs = STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED;
+    strata_error_suppress_begin();
+    strata_status status = strata_call_scope_enter(scope, blas->runtime->device, needs);
+    if (status != STRATA_SUCCESS)
+        status = strata_call_scope_enter(scope, blas->runtime->device, needs);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 /* After a reset or a shutdown nothing is left on the device, and cuBLAS is not called. */
 static strata_status destroy_handle(strata_blas *blas)
 {
     strata_call_scope scope;
     if (!strata_device_is_usable(blas->runtime->device))
         return STRATA_SUCCESS;
-    const strata_status status =
-        strata_call_scope_enter(&scope, blas->runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    const strata_status status = enter_to_destroy(blas, &scope);
     if (status != STRATA_SUCCESS)
         return status;
     const int result = blas->library->call.destroy(blas->handle);
@@ -311,6 +322,7 @@ strata_status blas_submit(strata_blas *blas, const blas_work *work, CUstream str
         status = submit(blas, work, &captured, stream);
     if (strata_block_is_empty(&captured))
         return status;
-    const strata_status freed = strata_runtime_deallocate_on(blas->runtime, &captured, stream);
+    /* Behind its uses: a place of the stream would have to be asked for, and could be refused. */
+    const strata_status freed = strata_kept_block_free(blas->runtime, &captured, STRATA_STREAM_GONE, false);
     return status == STRATA_SUCCESS ? freed : status;
 }

@@ -61,27 +61,25 @@ void service_fences_close(service_context *context)
 
 /* ---- marking ---- */
 
-/* May call nothing of the driver (CUDA Driver API, cuLaunchHostFunc). */
-static void CUDA_CB end_on_host(void *data)
-{
-    service_lane *lane = data;
-    atomic_fetch_add_explicit(&lane->host_entered, 1, memory_order_acq_rel);
-    atomic_fetch_add_explicit(&lane->host_calls, 1, memory_order_release);
-    service_mailbox_ring(lane->box);
-    atomic_fetch_add_explicit(&lane->host_left, 1, memory_order_release); /* the lane may end from here on */
-}
-
-static strata_status ask_host_function(const service_context *context, service_lane *lane, strata_future *request)
+static strata_status ask_host_function(const service_context *context, service_lane *lane, const service_mailbox *box,
+                                       strata_future *request)
 {
     strata_call_scope scope;
+    if (!lane->bell)
+        lane->bell = service_bell_make(box);
+    if (!lane->bell)
+        return strata_fail_host_memory("the bell of a stream");
     const strata_status status =
         strata_call_scope_enter(&scope, context->runtime->device, strata_call_scope_for(lane->stream));
     if (status != STRATA_SUCCESS)
         return status;
-    const CUresult result = strata_cu.LaunchHostFunc(lane->stream, end_on_host, lane);
+    service_bell_hold(lane->bell);
+    const CUresult result = strata_cu.LaunchHostFunc(lane->stream, service_bell_ring, lane->bell);
     strata_call_scope_leave(&scope);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        service_bell_unhold(lane->bell);
         return strata_fail_driver(result, "cuLaunchHostFunc", "asking for the end of a request");
+    }
     request->host_call = ++lane->host_asked;
     return STRATA_SUCCESS;
 }
@@ -95,7 +93,7 @@ strata_status service_mark_completion(strata_service *service, service_lane *lan
 {
     service_context *context = service->context;
     if (uses_host_functions(service))
-        return ask_host_function(context, lane, request);
+        return ask_host_function(context, lane, &service->mailbox, request);
     strata_status status = take_fence(context, &request->fence);
     if (status == STRATA_SUCCESS)
         status = strata_fence_record(request->fence, lane->stream);
@@ -132,9 +130,7 @@ static strata_status look(strata_service *service, service_lane *lane, const str
 {
     service_context *context = service->context;
     if (request->host_call)
-        return atomic_load_explicit(&lane->host_calls, memory_order_acquire) >= request->host_call
-                   ? STRATA_SUCCESS
-                   : look_for_error(context, lane);
+        return service_bell_calls(lane->bell) >= request->host_call ? STRATA_SUCCESS : look_for_error(context, lane);
     if (!request->fence)
         return STRATA_SUCCESS;
     if (context->waiter && request->hint != STRATA_HINT_SHORT && !service_waiter_is_done(context->waiter, request))
@@ -181,13 +177,16 @@ static void give_up_late(const strata_service *service, service_lane *lane)
     }
 }
 
-/* If it takes the context with it, it is answered with the others. */
+/* If it takes the context with it, it is answered with the others. Else its work may go on with a host buffer, which
+ * the answer gives back: it is waited for. */
 static void end_failed(strata_service *service, service_lane *lane)
 {
     const strata_error failed = *strata_error_in_force();
     service_judge(service, &failed);
-    if (!service->lost)
-        end(service, lane, &failed);
+    if (service->lost)
+        return;
+    strata_runtime_stream_synchronize(service->context->runtime, lane->stream);
+    end(service, lane, &failed);
 }
 
 /* Returns whether work is left on it. */

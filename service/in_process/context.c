@@ -6,8 +6,7 @@
 #include "runtime/runtime.h"
 #include "service/in_process/in_process.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <stdio.h>
 
 #include <strata/info.h>
 
@@ -112,8 +111,8 @@ static strata_status close_handles(strata_service *service, bool leave)
     hide(service);
     service_libraries_close(service);
     service_fences_close(context);
-    service_modules_close(context, is_usable(context)); /* else they have gone with the context */
-    return service_lanes_close(context, leave);
+    const strata_status status = service_modules_close(context, leave);
+    return status == STRATA_SUCCESS ? service_lanes_close(context, leave) : status;
 }
 
 static void close_runtime(strata_service *service)
@@ -152,8 +151,10 @@ static bool survives(const strata_error *error)
 static void note_failure(strata_service *service, strata_future *request, strata_status status)
 {
     strata_error failed = *strata_error_in_force();
-    if (failed.status != status) /* the thread's record is of another failure */
+    if (failed.status != status) { /* the thread's record is of another failure */
         failed = (strata_error){.status = status};
+        snprintf(failed.message, sizeof failed.message, "the request failed: %s", strata_status_text(status));
+    }
     service_judge(service, &failed);
     if (!request->failed)
         service_request_note_failure(request, &failed);
@@ -256,6 +257,7 @@ static strata_status fail_busy(void)
 static strata_status close_in_process(strata_service *service)
 {
     const strata_status status = service->context ? close_context(service) : STRATA_SUCCESS;
+    service_buffers_unlock_left();
     return status == STRATA_ERROR_BUSY ? fail_busy() : status;
 }
 
@@ -300,85 +302,6 @@ static strata_status check_ref(strata_service *service, const strata_ref *ref)
                              service->options.device);
 }
 
-/* ---- buffers ---- */
-
-/* Page-locked for the device, and plain memory again after a reset of its context. */
-typedef struct locked_buffer {
-    strata_device *device;
-    size_t mapped;
-} locked_buffer;
-
-static size_t in_pages(size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return (bytes + page - 1) / page * page;
-}
-
-static void free_locked(void *memory, size_t bytes, void *data)
-{
-    locked_buffer *locked = data;
-    strata_call_scope scope;
-    (void)bytes;
-    strata_error_suppress_begin();
-    if (strata_device_is_usable(locked->device) &&
-        strata_call_scope_enter(&scope, locked->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
-            STRATA_SUCCESS) {
-        strata_cu.MemHostUnregister(memory);
-        strata_call_scope_leave(&scope);
-    }
-    strata_error_suppress_end(false);
-    munmap(memory, locked->mapped);
-    strata_host_free(locked);
-}
-
-static strata_status lock_pages(strata_device *device, void *memory, size_t bytes)
-{
-    strata_call_scope scope;
-    if (!strata_cu.MemHostRegister || !strata_cu.MemHostUnregister)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "the driver has no cuMemHostRegister");
-    const strata_status status =
-        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    const CUresult result = strata_cu.MemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    strata_call_scope_leave(&scope);
-    return result == CUDA_SUCCESS
-               ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuMemHostRegister", "making a host buffer of %zu bytes", bytes);
-}
-
-static strata_status make_locked(strata_device *device, size_t bytes, strata_host_buffer **out)
-{
-    const size_t mapped = bytes <= SIZE_MAX / 2 ? in_pages(bytes) : 0;
-    void *memory = mapped ? mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    locked_buffer *locked = memory == MAP_FAILED ? NULL : strata_host_zalloc(sizeof *locked);
-    if (!locked) {
-        if (memory != MAP_FAILED)
-            munmap(memory, mapped);
-        return strata_fail_host_memory("the bytes of a host buffer");
-    }
-    *locked = (locked_buffer){.device = device, .mapped = mapped};
-    strata_status status = lock_pages(device, memory, mapped);
-    if (status != STRATA_SUCCESS) {
-        munmap(memory, mapped);
-        strata_host_free(locked);
-        return status;
-    }
-    status = strata_host_buffer_wrap(memory, bytes, free_locked, locked, out);
-    if (status != STRATA_SUCCESS)
-        free_locked(memory, bytes, locked);
-    return status;
-}
-
-static strata_status make_buffer(strata_service *service, size_t bytes, strata_host_buffer **out)
-{
-    strata_device *device;
-    if (service_phase_now(service) != SERVICE_RUNNING)
-        return strata_fail(STRATA_ERROR_NOT_READY, "the device service has no context yet; wait until it is ready");
-    const strata_status status = strata_device_get(service->options.device, &device);
-    return status == STRATA_SUCCESS ? make_locked(device, bytes, out) : status;
-}
-
 const service_backend service_in_process = {
     .open = open_in_process,
     .begin = begin,
@@ -391,5 +314,5 @@ const service_backend service_in_process = {
     .close = close_in_process,
     .tell_memory = tell_memory,
     .check_ref = check_ref,
-    .make_buffer = make_buffer,
+    .make_buffer = service_make_buffer,
 };

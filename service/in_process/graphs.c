@@ -37,20 +37,15 @@ static strata_status submit_parts(strata_service *service, service_lane *lane, c
 
 static strata_status capture(strata_service *service, service_lane *lane, strata_service_graph *graph)
 {
-    strata_runtime *runtime = service->context->runtime;
     strata_status status = prepare(service, graph);
     if (status == STRATA_SUCCESS)
-        status = strata_capture_begin(runtime, lane->stream, STRATA_CAPTURE_RELAXED, NULL);
+        status = service_begin_capture(service, lane, STRATA_CAPTURE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    status = strata_capture_set_name(runtime, lane->stream, graph->name);
+    status = strata_capture_set_name(service->context->runtime, lane->stream, graph->name);
     if (status == STRATA_SUCCESS)
         status = submit_parts(service, lane, graph);
-    if (status == STRATA_SUCCESS)
-        return strata_capture_end(runtime, lane->stream, &graph->local);
-    const strata_error failed = *strata_error_in_force();
-    strata_capture_discard(runtime, lane->stream);
-    return strata_error_raise_again(&failed);
+    return service_end_capture(service, lane, status, &graph->local);
 }
 
 strata_status service_make_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)

@@ -10,16 +10,18 @@ enum {
     SERVICE_LANES = SERVICE_PRIORITIES * SERVICE_HINTS,
 };
 
+typedef struct service_bell service_bell;
+
 /* Requests on a stream that have begun, in order. */
 typedef struct service_lane {
     CUstream stream; /* NULL: not made yet */
     service_list begun;
-    _Atomic uint64_t host_entered, host_calls,
-        host_left;              /* host functions of the driver: begun, told, over; any thread */
-    uint64_t host_asked;        /* that were submitted */
-    strata_future *late;        /* the last that was given up for its duration, and those before it; or NULL */
-    uint64_t looked_at;         /* whether its context is in error; CLOCK_MONOTONIC */
-    const service_mailbox *box; /* to ring */
+    service_bell *bell;  /* NULL: no host function was asked for */
+    uint64_t host_asked; /* host functions that were submitted */
+    strata_future *late; /* the last that was given up for its duration, and those before it; or NULL */
+    uint64_t looked_at;  /* whether its context is in error; CLOCK_MONOTONIC */
+    bool unregistered;   /* is only to be destroyed */
+    bool captured;       /* perhaps: a capture on it could not be ended */
 } service_lane;
 
 typedef struct service_module {
@@ -56,8 +58,8 @@ strata_status service_lane_of(strata_service *service, const strata_future *requ
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
                                 size_t index, service_lane **out);
 
-/* With `leave`, streams that the driver refuses to end are the runtime's from then on. Errors: the first one; the next
- * call goes on. */
+/* With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors: the first one;
+ * the next call goes on. */
 strata_status service_lanes_close(service_context *context, bool leave);
 
 /* ---- completion ---- */
@@ -74,6 +76,22 @@ void service_fences_close(service_context *context);
 /* Answers all that has begun with the failure; with `finish`, it is over, too. */
 void service_fail_lanes(strata_service *service, const strata_error *why, bool finish);
 
+/* ---- bells ---- */
+
+/* With one holder; NULL without host memory. */
+service_bell *service_bell_make(const service_mailbox *box);
+
+/* One for each host function that is submitted, which gives it back. Any thread. */
+void service_bell_hold(service_bell *bell);
+void service_bell_unhold(service_bell *bell);
+
+/* The host function. */
+void CUDA_CB service_bell_ring(void *bell);
+uint64_t service_bell_calls(const service_bell *bell);
+
+/* No function uses the mailbox afterwards; the caller's hold ends. */
+void service_bell_close(service_bell *bell);
+
 /* ---- the waiting thread ---- */
 
 strata_status service_waiter_open(strata_service *service, service_waiter **out);
@@ -86,11 +104,34 @@ bool service_waiter_is_done(service_waiter *waiter, const strata_future *request
 /* Until it has let go of all that was added. */
 void service_waiter_drain(service_waiter *waiter);
 
+/* ---- buffers ---- */
+
+/* As strata_service_buffer_create. Any thread. */
+strata_status service_make_buffer(strata_service *service, size_t bytes, strata_host_buffer **out);
+
+/* Tries again what the driver did not unlock. Any thread. */
+void service_buffers_unlock_left(void);
+
 /* ---- ranges ---- */
 
 /* Around what a request submits, if the options ask for ranges. */
 void service_range_begin(const strata_service *service, const strata_future *request);
 void service_range_end(const strata_service *service);
+
+/* ---- captures ---- */
+
+strata_status service_begin_capture(strata_service *service, service_lane *lane, strata_capture_mode mode);
+
+/* After success of what was captured on the lane, ends the capture, which gives the graph; else, or if that fails,
+ * discards it. Returns the first failure, whose record is then the thread's. */
+strata_status service_end_capture(strata_service *service, service_lane *lane, strata_status status,
+                                  strata_graph **out);
+
+/* Ends a capture that a function left open on the lane, which is its failure if it has none. The context is current. */
+strata_status service_end_left_capture(strata_service *service, service_lane *lane, strata_status status);
+
+/* Ends what could not be ended before. Errors: DRIVER, STREAM_MISUSE, and the next call tries again. */
+strata_status service_lane_leave_capture(strata_service *service, service_lane *lane);
 
 /* ---- work ---- */
 
@@ -118,6 +159,7 @@ strata_status service_find_blas(strata_service *service, strata_blas **out);
 strata_status service_libraries_open(strata_service *service, const char *names);
 void service_libraries_close(strata_service *service);
 
-void service_modules_close(service_context *context, bool usable);
+/* With `leave`, modules that the driver refuses to unload are dropped. Errors: the first one; the next call goes on. */
+strata_status service_modules_close(service_context *context, bool leave);
 
 #endif

@@ -43,22 +43,32 @@ strata_status service_load_module(strata_service *service, service_lane *lane, s
     return STRATA_SUCCESS;
 }
 
-void service_modules_close(service_context *context, bool usable)
+/* SUCCESS also where it has gone with the context. */
+static strata_status unload(strata_device *device, CUmodule module)
 {
     strata_call_scope scope;
-    const bool entered =
-        usable && context->modules &&
-        strata_call_scope_enter(&scope, context->runtime->device,
-                                STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS;
-    for (service_module *module = context->modules, *next; module; module = next) {
-        next = module->next;
-        if (entered)
-            strata_cu.ModuleUnload(module->handle);
+    if (!strata_device_is_usable(device))
+        return STRATA_SUCCESS;
+    const strata_status status =
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.ModuleUnload(module);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuModuleUnload", "unloading a module of a request");
+}
+
+strata_status service_modules_close(service_context *context, bool leave)
+{
+    for (service_module *module; (module = context->modules);) {
+        const strata_status status = unload(context->runtime->device, module->handle);
+        if (status != STRATA_SUCCESS && !leave)
+            return status;
+        context->modules = module->next;
         strata_host_free(module);
     }
-    context->modules = NULL;
-    if (entered)
-        strata_call_scope_leave(&scope);
+    return STRATA_SUCCESS;
 }
 
 /* ---- launches ---- */

@@ -32,14 +32,19 @@ static strata_status make_stream(const strata_runtime *runtime, strata_priority 
                : strata_fail_driver(result, "cuStreamCreateWithPriority", "making a stream of a device service");
 }
 
-static void destroy_stream(const strata_runtime *runtime, CUstream stream)
+static strata_status destroy_stream(const strata_runtime *runtime, CUstream stream)
 {
     strata_call_scope scope;
-    if (!strata_device_is_usable(runtime->device) ||
-        strata_call_scope_enter(&scope, runtime->device, STRATA_CALL_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return;
-    strata_cu.StreamDestroy(stream);
+    if (!strata_device_is_usable(runtime->device))
+        return STRATA_SUCCESS;
+    const strata_status status = strata_call_scope_enter(&scope, runtime->device, STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.StreamDestroy(stream);
     strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuStreamDestroy", "destroying a stream of a device service");
 }
 
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
@@ -50,40 +55,41 @@ strata_status service_lane_open(strata_service *service, strata_priority priorit
     CUstream stream;
     *out = lane;
     if (lane->stream)
-        return STRATA_SUCCESS;
+        return lane->captured ? service_lane_leave_capture(service, lane) : STRATA_SUCCESS;
     strata_status status = make_stream(runtime, priority, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     status = strata_runtime_register_stream(runtime, stream);
     if (status != STRATA_SUCCESS) {
+        const strata_error failed = *strata_error_in_force();
         destroy_stream(runtime, stream);
-        return status;
+        return strata_error_raise_again(&failed);
     }
     lane->stream = stream;
-    lane->box = &service->mailbox;
     return STRATA_SUCCESS;
 }
 
-/* The driver's host functions name the lane. A context in error begins none; one that it has begun goes on. */
-static void await_host_functions(const service_context *context, const service_lane *lane)
+/* A context in error begins no host function, and does not say so: the bell outlives those that are not over. */
+static void close_bell(const service_context *context, service_lane *lane)
 {
-    unsigned spins = 0;
-    if (!lane->host_asked)
+    if (!lane->bell)
         return;
     strata_runtime_stream_synchronize(context->runtime, lane->stream);
-    while (atomic_load_explicit(&lane->host_left, memory_order_acquire) !=
-           atomic_load_explicit(&lane->host_entered, memory_order_acquire))
-        strata_backoff(&spins);
+    service_bell_close(lane->bell);
+    lane->bell = NULL;
 }
 
 /* A stream that is registered is not destroyed: its runtime would use a dead handle. */
-static strata_status close_lane(const service_context *context, const service_lane *lane)
+static strata_status close_lane(const service_context *context, service_lane *lane)
 {
-    await_host_functions(context, lane);
-    const strata_status status = strata_runtime_unregister_stream(context->runtime, lane->stream);
-    if (status == STRATA_SUCCESS)
-        destroy_stream(context->runtime, lane->stream);
-    return status;
+    if (!lane->unregistered) {
+        close_bell(context, lane);
+        const strata_status status = strata_runtime_unregister_stream(context->runtime, lane->stream);
+        if (status != STRATA_SUCCESS)
+            return status;
+        lane->unregistered = true;
+    }
+    return destroy_stream(context->runtime, lane->stream);
 }
 
 strata_status service_lanes_close(service_context *context, bool leave)

@@ -81,21 +81,6 @@ static strata_status call(const strata_service *service, const service_lane *lan
                                                  strata_status_text(status));
 }
 
-/* A capture that the function left open would take the lane's later work. */
-static strata_status end_capture(CUstream stream, strata_status status)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUgraph graph = NULL;
-    if (strata_cu.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS || capture == CU_STREAM_CAPTURE_STATUS_NONE)
-        return status;
-    strata_cu.StreamEndCapture(stream, &graph);
-    if (graph)
-        strata_cu.GraphDestroy(graph);
-    return status == STRATA_SUCCESS ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                                                  "the function left a capture open on its stream; it was ended")
-                                    : status;
-}
-
 static strata_status run(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
     strata_call_scope scope;
@@ -105,7 +90,7 @@ static strata_status run(strata_service *service, service_lane *lane, strata_fut
         return status;
     status = call(service, lane, request);
     if (request->kind == SERVICE_RUN)
-        status = end_capture(lane->stream, status);
+        status = service_end_left_capture(service, lane, status);
     strata_call_scope_leave(&scope);
     *waits = !request->raw; /* also after a failure: it may have submitted work */
     return status;
@@ -115,18 +100,13 @@ static strata_status run(strata_service *service, service_lane *lane, strata_fut
 
 static strata_status record(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
-    strata_runtime *runtime = service->context->runtime;
     bool ran;
     *waits = false;
-    strata_status status = strata_capture_begin(runtime, lane->stream, STRATA_CAPTURE_THREAD_LOCAL, NULL);
+    strata_status status = service_begin_capture(service, lane, STRATA_CAPTURE_THREAD_LOCAL);
     if (status != STRATA_SUCCESS)
         return status;
     status = run(service, lane, request, &ran);
-    if (status == STRATA_SUCCESS)
-        return strata_capture_end(runtime, lane->stream, &request->result.graph);
-    const strata_error failed = *strata_error_in_force();
-    strata_capture_discard(runtime, lane->stream);
-    return strata_error_raise_again(&failed);
+    return service_end_capture(service, lane, status, &request->result.graph);
 }
 
 static strata_status launch_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)

@@ -2,6 +2,7 @@
  */
 #include "support/faults.h"
 #include "support/graphs.h"
+#include "support/refusals.h"
 #include "support/sweep.h"
 
 static strata_graph *capture_fill(test_fixture *fixture, const strata_block *block, unsigned char value,
@@ -348,6 +349,32 @@ static void a_pool_does_not_keep_its_own_memory(test_fixture *fixture)
     check_ok(release_pool(other));
 }
 
+/* ---- captures ---- */
+
+static void a_capture_that_the_driver_neither_ended_nor_told_of_is_discarded_later(test_fixture *fixture)
+{
+    if (!test_sim_control() || test_is_swept())
+        return; /* the simulated driver fails on purpose */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph;
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x22, stream);
+    test_refuse("cuStreamEndCapture", 1, 1, CUDA_ERROR_UNKNOWN);
+    test_refuse("cuStreamGetCaptureInfo", 1, 1, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_capture_end(fixture->runtime, stream, &graph);
+    test_refuse_no_more();
+    check_status(status, STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "discard it");
+    assert_null(graph);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_DRIVER);
+    assert_false(strata_is_stream_capturing(fixture->runtime, stream));
+    forget_capture(stream);
+    test_write(fixture, &block, 0x33, stream);
+    check_value(fixture, &block, 0x33, stream);
+    test_free_on(fixture, &block, stream);
+}
+
 int main(void)
 {
     enum { RESOURCES = 3 }; /* swept; the others are decorated */
@@ -368,6 +395,7 @@ int main(void)
         TEST_CASE(an_upload_leaves_captures_of_its_stream_alone),
         TEST_CASE(graphs_without_memory_take_no_streams),
         TEST_CASE(a_pool_does_not_keep_its_own_memory),
+        TEST_CASE(a_capture_that_the_driver_neither_ended_nor_told_of_is_discarded_later),
     };
     test_before_clearing = clear_away;
     test_open_driver();
