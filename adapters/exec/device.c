@@ -144,8 +144,9 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
-    device->number = ++builds;
     learn_stack(device);
+    atomic_store(&device->number, ++builds); /* behind the budget of that stack */
+    exec_passed_move(device);
     return true;
 }
 

@@ -78,7 +78,7 @@ typedef struct exec_device {
     int ordinal;
     strata_runtime *runtime;
     CUcontext context;              /* the primary one */
-    unsigned number;                /* of the runtime, among all that were made in this process */
+    _Atomic unsigned number;        /* of the runtime, among all that were made in this process; any thread */
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
@@ -305,6 +305,7 @@ typedef struct exec_passed_facts {
     uint32_t holders;
     size_t bytes;
     strata_budget_account *account; /* its reservation; NULL: no budget counts it */
+    unsigned stack;                 /* of the reservation: the runtime's number */
     exec_device *device;            /* NULL: of none */
     CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
     strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
@@ -314,6 +315,7 @@ typedef struct exec_passed_facts {
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
     strata_budget_account *account; /* a reservation; NULL: no budget counts it */
+    unsigned stack;                 /* of the reservation: the runtime's number */
     size_t bytes;
     CUcontext context;  /* the current one */
     const void *caller; /* the hook's return address */
@@ -342,6 +344,9 @@ void exec_passed_called(exec_kind kind, const void *caller);
 
 /* What the driver holds for a device in all. Charged as far as the budget has room. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
+
+/* The device has another stack than before: charges to the former one's budget become charges to its. */
+void exec_passed_move(exec_device *device);
 
 /* A context has ended, and what was made in it, but for physical memory and that of pools. */
 void exec_passed_forget(CUcontext context);

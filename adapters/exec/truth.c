@@ -123,7 +123,9 @@ static unsigned long long buffer_number(const exec_device *device, const strata_
 {
     enum { SLOT_BITS = 24, GENERATION_BITS = 31 };
     const unsigned long long generation = block->id.generation & ((1ull << GENERATION_BITS) - 1);
-    return 1ull << 63 | (unsigned long long)(device->number & 0xff) << (SLOT_BITS + GENERATION_BITS) |
+    return 1ull << 63 |
+           (unsigned long long)(atomic_load_explicit(&device->number, memory_order_relaxed) & 0xff)
+               << (SLOT_BITS + GENERATION_BITS) |
            generation << SLOT_BITS | (block->id.slot & ((1u << SLOT_BITS) - 1));
 }
 
