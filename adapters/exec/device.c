@@ -222,16 +222,21 @@ exec_device *exec_device_if_ready(void)
                : NULL;
 }
 
-exec_device *exec_device_of(CUcontext context)
+int exec_ordinal_of(CUcontext context)
 {
     CUcontext before = NULL;
     CUdevice ordinal;
     if (!exec_open_driver() || !strata_cu.CtxGetDevice || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
         strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
-        return NULL;
+        return -1;
     const bool known = strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES;
     strata_cu.CtxSetCurrent(before);
-    return known ? exec_device_start(ordinal) : NULL;
+    return known ? ordinal : -1;
+}
+
+exec_device *exec_device_of(CUcontext context)
+{
+    return exec_device_start(exec_ordinal_of(context));
 }
 
 /* The thread's last answer, which holds until something changes. */
@@ -269,18 +274,12 @@ static bool has_several_devices(void)
     return known > 1;
 }
 
-/* Streams without an owner of their own are the current context's. */
-static bool is_of_current_context(CUstream stream)
-{
-    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
 exec_here exec_device_of_stream(CUstream stream)
 {
     exec_here here = exec_device_here();
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
-    if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
+    if (exec_is_default(stream) || !strata_driver_is_open() || !has_several_devices() ||
         !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
         context == before)
         return here;

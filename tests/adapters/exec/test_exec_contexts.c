@@ -11,10 +11,55 @@ static void one_budget_is_for_all_contexts_of_a_device(void **state)
     check(run_under("--budget 100MiB", "contexts kept-handle"), 0, " 0 2 0 2 0 2 0\n", "");
 }
 
+/* ---- order ---- */
+
+static void under_all_policies(const char *words, const char *out)
+{
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_under("--report", words), 0, out, "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void default_streams_of_other_contexts_are_ordered(void **state)
+{
+    (void)state;
+    under_all_policies("contexts default-streams", " 0 0 0 0 0 0\n 0 0 0 0 0 0\n 0 0 0 0 0 0\n");
+}
+
+static void the_last_work_of_a_context_is_ordered(void **state)
+{
+    (void)state;
+    under_all_policies("contexts ended", " 0\n");
+}
+
+static void a_peer_s_streams_are_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    under_all_policies("contexts peer", " 0 0 0 0 0 0\n 0 0\nwent on\n");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+/* No barrier takes in its streams. */
+static void a_free_on_another_device_s_default_stream_waits(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_under("--report", "contexts no-access"), 0, " 0\n", "waits_on_the_host: 1");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
+        cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
+        cmocka_unit_test(the_last_work_of_a_context_is_ordered),
+        cmocka_unit_test(a_peer_s_streams_are_ordered),
+        cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
 }
