@@ -40,10 +40,30 @@ static void a_green_context_holds_the_primary_one(void **state)
     check(run_wider("", "ends green-release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
 }
 
+static void references_to_the_primary_context_go_with_the_programs_last(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends references"), 0,
+          "retained twice: 3 held, 0 given back\nreleased once: 2 held, 1 given back\n"
+          "released twice: 1 held, 2 given back\nwithout the green one: 0 held, 1 given back\n",
+          "");
+}
+
+static void work_of_an_ended_context_comes_before_a_free(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_wider("--report", "ends green-reads"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach"};
+    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
@@ -137,6 +157,8 @@ int main(void)
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
+        cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),

@@ -156,12 +156,16 @@ struct CUgreenCtx_st {
 };
 
 /* The driver's own references come by no function that the program could find. */
+static int retains, releases; /* of all others */
+
 static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
 {
     CUresult (*retain)(CUcontext *, CUdevice);
     void *address = inside("cuDevicePrimaryCtxRetain", 7000);
     memcpy(&retain, &address, sizeof retain);
-    return retain(out, device);
+    const CUresult result = retain(out, device);
+    retains += result == CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult CUDAAPI release_primary(CUdevice device)
@@ -169,7 +173,19 @@ static CUresult CUDAAPI release_primary(CUdevice device)
     CUresult (*release)(CUdevice);
     void *address = inside("cuDevicePrimaryCtxRelease", 11000);
     memcpy(&release, &address, sizeof release);
-    return release(device);
+    const CUresult result = release(device);
+    releases += result == CUDA_SUCCESS;
+    return result;
+}
+
+/* The references that are held now, and how many were given back. */
+EXPORT CUresult CUDAAPI cuNewReferences(int *held, int *given_back);
+
+CUresult CUDAAPI cuNewReferences(int *held, int *given_back)
+{
+    *held = retains - releases;
+    *given_back = releases;
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned flags)
@@ -215,6 +231,17 @@ EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, 
 }
 
 /* ---- contexts ---- */
+
+/* Takes long behind the end of the streams. */
+static CUresult CUDAAPI reset_slowly(CUdevice device)
+{
+    CUresult (*reset)(CUdevice);
+    void *address = inside("cuDevicePrimaryCtxReset", 11000);
+    memcpy(&reset, &address, sizeof reset);
+    const CUresult result = reset(device);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    return result;
+}
 
 /* A reset that goes by no name that a program can look up. */
 EXPORT CUresult CUDAAPI cuNewReset(CUdevice device);
@@ -320,6 +347,8 @@ static const struct {
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
     OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuNewReferences", 0, cuNewReferences),
+    OWN("cuDevicePrimaryCtxReset", 0, reset_slowly),
     OWN("cuCtxDestroy", 0, destroy_context),
     OWN("cuCtxDetach", 0, destroy_context),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
