@@ -143,6 +143,14 @@ static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
     check_same("", words, words);
 }
 
+/* Each call that looks at what was passed on. */
+static void a_child_forked_in_the_middle_of_a_call_is_not_stuck(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* its own locks are held, too */
+    check(run_wider("", "forked"), 0, "30 children ended\n", "");
+}
+
 static void threads_of_a_process_without_descriptors_are_idle(void **state)
 {
     (void)state;
@@ -169,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
+        cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);

@@ -230,10 +230,36 @@ EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, 
     return result;
 }
 
+/* ---- answers in a forked child, too ---- */
+
+enum { HELD = 0x7e00 };
+
+EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+    CUresult (*real)(CUmemGenericAllocationHandle *, void *);
+    void *found = inside("cuMemRetainAllocationHandle", 11000);
+    memcpy(&real, &found, sizeof real);
+    if ((uintptr_t)address != HELD)
+        return real(out, address);
+    *out = HELD;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *before, size_t count,
+                                               CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    CUresult (*real)(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *);
+    void *found = inside("cuGraphAddMemAllocNode", 11040);
+    memcpy(&real, &found, sizeof real);
+    return graph ? real(out, graph, before, count, params) : CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context);
+
 /* ---- contexts ---- */
 
 /* Takes long behind the end of the streams. */
-static CUresult CUDAAPI reset_slowly(CUdevice device)
+static CUresult CUDAAPI reset_slow(CUdevice device)
 {
     CUresult (*reset)(CUdevice);
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
@@ -263,6 +289,11 @@ static CUresult CUDAAPI destroy_context(CUcontext context)
     const CUresult result = destroy(context);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
+}
+
+CUresult CUDAAPI cuCtxDetach(CUcontext context)
+{
+    return context ? destroy_context(context) : CUDA_SUCCESS;
 }
 
 /* ---- multicast ---- */
@@ -348,9 +379,11 @@ static const struct {
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuNewReferences", 0, cuNewReferences),
-    OWN("cuDevicePrimaryCtxReset", 0, reset_slowly),
+    OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
     OWN("cuCtxDestroy", 0, destroy_context),
-    OWN("cuCtxDetach", 0, destroy_context),
+    OWN("cuCtxDetach", 0, cuCtxDetach),
+    OWN("cuMemRetainAllocationHandle", 0, cuMemRetainAllocationHandle),
+    OWN("cuGraphAddMemAllocNode", 0, cuGraphAddMemAllocNode),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
     OWN("cuMemRelease", 0, cuMemRelease),
     OWN("cuGetExportTable", 0, cuGetExportTable),
