@@ -361,6 +361,14 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
+/* Mapped memory outlives the context, and the runtime is not ended: its pools give back what they hold. */
+static void give_memory_back(exec_device *device)
+{
+    strata_resource *pool;
+    for (size_t i = 0; (pool = strata_stack_layer(strata_runtime_stack(device->runtime), "pool", i)); i++)
+        pool->ops->give_back(pool, UINT64_MAX, false);
+}
+
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
  * budget's.
  */
@@ -375,6 +383,7 @@ CUcontext exec_device_give_up(int ordinal)
     atomic_store(&device->state, EXEC_DEVICE_NONE);
     atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
+    give_memory_back(device);
     pthread_mutex_unlock(&starting);
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);

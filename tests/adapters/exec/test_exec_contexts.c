@@ -11,6 +11,27 @@ static void one_budget_is_for_all_contexts_of_a_device(void **state)
     check(run_under("--budget 100MiB", "contexts kept-handle"), 0, " 0 2 0 2 0 2 0\n", "");
 }
 
+/* ---- resets ---- */
+
+static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--budget 384MiB"};
+    setenv("STRATA_SIM_MEMORY", "512MiB", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(text_of("%s --json", options[i]), "contexts resets");
+        assert_outcome(result, 0, " 0 0 0 0 0, and all was free\n", "");
+        json_t *report = read_report(result);
+        const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+        assert_int_equal(json_integer_value(json_object_get(device, "live")), 1 << 20);
+        assert_true(json_integer_value(json_object_get(device, "reserved")) <= 4 << 20);
+        assert_true(json_integer_value(json_object_get(device, "not_accounted_for")) <= 4 << 20);
+        json_decref(report);
+        free(result);
+    }
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
 /* ---- order ---- */
 
 static void under_all_policies(const char *words, const char *out)
@@ -56,6 +77,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
+        cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
         cmocka_unit_test(a_peer_s_streams_are_ordered),

@@ -239,6 +239,16 @@ static void memory_of_graphs_is_charged(void **state)
     json_decref(report);
 }
 
+/* The driver keeps it behind a reset. */
+static void memory_of_graphs_alone_is_charged(void **state)
+{
+    (void)state;
+    check_same("", "kinds graph-reset", "kinds graph-reset");
+    json_t *report = report_of(run_under("--budget 100MiB --json", "kinds graph-reset"));
+    check_passed(report, "graphs", 1, 32, 32);
+    json_decref(report);
+}
+
 static void memory_of_a_graph_above_the_budget_is_counted(void **state)
 {
     (void)state;
@@ -420,6 +430,7 @@ int main(void)
         cmocka_unit_test(what_is_passed_on_is_listed_by_library),
         cmocka_unit_test(arrays_are_charged_with_all_levels_and_channels),
         cmocka_unit_test(memory_of_graphs_is_charged),
+        cmocka_unit_test(memory_of_graphs_alone_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),

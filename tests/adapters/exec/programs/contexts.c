@@ -63,6 +63,25 @@ static void keep_a_handle_behind_resets(void)
     printf("\n");
 }
 
+/* ---- resets ---- */
+
+/* Each time more than half of the device, of which nothing is left behind the reset. */
+static void fill_between_resets(void)
+{
+    size_t free_bytes, total, least;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    least = free_bytes;
+    for (int i = 0; i < 4; i++) {
+        take(total / MIB * 5 / 8);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        least = free_bytes < least ? free_bytes : least;
+    }
+    take(1);
+    printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
+}
+
 /* ---- order ---- */
 
 enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
@@ -228,6 +247,7 @@ static const struct {
 } ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
+    {"resets", fill_between_resets},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},

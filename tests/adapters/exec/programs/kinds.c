@@ -77,6 +77,18 @@ static void use_graph_memory(void)
     printf("trimmed: %zu MiB less free\n", before - free_mebibytes());
 }
 
+/* What the driver keeps for graphs, and what the report says of it. */
+static void reset_behind_a_graph(void)
+{
+    cuuint64_t reserved = 0;
+    const CUgraphExec exec = make_graph(32 * MIB);
+    CHECK(DRIVER(cuGraphLaunch)(exec, 0));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDeviceGetGraphMemAttribute)(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    printf("%llu MiB of the graph's\n", (unsigned long long)(reserved / MIB));
+}
+
 static void capture_an_allocation(void)
 {
     CUstream stream;
@@ -227,6 +239,7 @@ static const struct {
     {"host-context", end_a_context_with_host_memory},
     {"host", use_host_memory},
     {"graph", use_graph_memory},
+    {"graph-reset", reset_behind_a_graph},
     {"captured", capture_an_allocation},
     {"pool", ask_the_default_pool},
     {"imported", import_its_own},
