@@ -112,6 +112,14 @@ static void freed_addresses_are_unknown(void **state)
     check_same("--guard", "corners freed", "corners freed");
 }
 
+static void an_address_is_told_by_what_is_there_now(void **state)
+{
+    (void)state;
+    check_same("", "corners one-address", "corners one-address");
+    check_same("--guard", "corners one-address", "corners one-address");
+    check_same("--stack direct", "corners one-address", "corners one-address");
+}
+
 static void one_amount_of_memory_can_be_asked_for(void **state)
 {
     (void)state;
@@ -173,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
         cmocka_unit_test(freed_addresses_are_unknown),
+        cmocka_unit_test(an_address_is_told_by_what_is_there_now),
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),

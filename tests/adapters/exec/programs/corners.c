@@ -239,6 +239,35 @@ static void ask_for_freed_addresses(void)
     ask_for_address("live", kept);
 }
 
+/* One address again and again, whatever becomes of its memory. */
+static void ask_for_one_address(void)
+{
+    CUdeviceptr first, second, inside;
+    CUcontext context;
+    CHECK(DRIVER(cuMemAlloc)(&first, 3 * MIB));
+    inside = first + MIB;
+    ask_for_address("in the first block", inside);
+    ask_for_address("again", inside);
+    CHECK(DRIVER(cuMemFree)(first));
+    ask_for_address("freed", inside);
+    CHECK(DRIVER(cuMemAlloc)(&second, 2 * MIB)); /* over the address, most likely */
+    ask_for_address("in the second block", second + MIB);
+    CHECK(DRIVER(cuMemFree)(second));
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&second, MIB));
+    ask_for_address("in the third block", second);
+    CHECK(DRIVER(cuMemFree)(second));
+    ask_for_address("its free waits", second);
+    CHECK(DRIVER(cuMemAlloc)(&first, 3 * MIB));
+    ask_for_address("before a reset", first);
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    ask_for_address("behind it", first);
+    CHECK(DRIVER(cuMemAlloc)(&second, 5 * MIB));
+    ask_for_address("new", second);
+}
+
 /* ---- amounts ---- */
 
 static void ask_for_one_amount(void)
@@ -454,6 +483,7 @@ static const struct {
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
     {"freed", ask_for_freed_addresses},
+    {"one-address", ask_for_one_address},
     {"amounts", ask_for_one_amount},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
