@@ -127,6 +127,19 @@ static void one_amount_of_memory_can_be_asked_for(void **state)
     check(run_under("--budget 100MiB", "corners amounts"), 0, "total: 0 100 MiB, free: 0 68 MiB, none: 0\n", "");
 }
 
+static void a_request_that_fits_only_behind_waiting_frees_is_served(void **state)
+{
+    (void)state;
+    check(run_under("--budget 64MiB", "corners waiting"), 0, "linear: 0, passed on: 0\n", "");
+}
+
+static void captures_that_fail_to_begin_or_end_are_known(void **state)
+{
+    (void)state;
+    check_same("", "corners captures", "corners captures");
+    check(run_under("--report", "corners captures"), 0, "", "served: 1\n"); /* behind the one that did not begin */
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -183,6 +196,8 @@ int main(void)
         cmocka_unit_test(freed_addresses_are_unknown),
         cmocka_unit_test(an_address_is_told_by_what_is_there_now),
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
+        cmocka_unit_test(a_request_that_fits_only_behind_waiting_frees_is_served),
+        cmocka_unit_test(captures_that_fail_to_begin_or_end_are_known),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

@@ -280,6 +280,44 @@ static void ask_for_one_amount(void)
     printf(" %zu MiB, none: %d\n", free_bytes / MIB, DRIVER(cuMemGetInfo)(NULL, NULL));
 }
 
+/* What waits is freed for a request that would be refused, though it is too little to be freed before. */
+static void ask_while_a_free_waits(void)
+{
+    CUdeviceptr block, kept;
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&kept, 44 * MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 16 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf("linear: %d", DRIVER(cuMemAlloc)(&block, 12 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf(", passed on: %d\n", DRIVER(cuMemAllocManaged)(&block, 12 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
+/* ---- captures ---- */
+
+static void *end_as_another_thread(void *stream)
+{
+    CUgraph made;
+    printf("by another thread: %d", DRIVER(cuStreamEndCapture)(stream, &made));
+    return NULL;
+}
+
+/* One that does not begin, and one that does not end. */
+static void fail_to_begin_and_to_end(void)
+{
+    pthread_t thread;
+    CUgraph made;
+    CUdeviceptr block;
+    const CUstream stream = new_stream();
+    printf("of the default stream: %d", DRIVER(cuStreamBeginCapture)(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+    printf(", then %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK(pthread_create(&thread, NULL, end_as_another_thread, stream));
+    CHECK(pthread_join(thread, NULL));
+    printf(", memory in it: %d", DRIVER(cuMemAlloc)(&block, MIB));
+    printf(", its end: %d\n", DRIVER(cuStreamEndCapture)(stream, &made));
+}
+
 /* ---- loading ---- */
 
 int cuSomething(void); /* of a library that is no driver */
@@ -485,6 +523,8 @@ static const struct {
     {"freed", ask_for_freed_addresses},
     {"one-address", ask_for_one_address},
     {"amounts", ask_for_one_amount},
+    {"waiting", ask_while_a_free_waits},
+    {"captures", fail_to_begin_and_to_end},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},

@@ -164,6 +164,21 @@ static void import_its_own(void)
     printf("imported\n");
 }
 
+/* A mapping that could not be taken back is there as before: its memory is freed with it. */
+static void unmap_in_two_tries(void)
+{
+    CUdeviceptr range;
+    const CUmemGenericAllocationHandle made = create(8 * MIB, 0, CU_MEM_HANDLE_TYPE_NONE);
+    CHECK(DRIVER(cuMemAddressReserve)(&range, 8 * MIB, 0, 0, 0));
+    CHECK(DRIVER(cuMemMap)(range, 8 * MIB, 0, made, 0));
+    CHECK(DRIVER(cuMemRelease)(made));
+    const size_t before = free_mebibytes();
+    printf("a part: %d", DRIVER(cuMemUnmap)(range, 2 * MIB));
+    printf(", %zu MiB more free", free_mebibytes() - before);
+    CHECK(DRIVER(cuMemUnmap)(range, 8 * MIB));
+    printf(", and then %zu\n", free_mebibytes() - before);
+}
+
 /* ---- whose memory it is ---- */
 
 /* Physical memory of the other device, while this one's context is current. */
@@ -243,6 +258,7 @@ static const struct {
     {"captured", capture_an_allocation},
     {"pool", ask_the_default_pool},
     {"imported", import_its_own},
+    {"two-tries", unmap_in_two_tries},
     {"elsewhere", make_memory_elsewhere},
     {"thread", call_from_a_thread},
     {"families", free_by_another_family},
