@@ -1,6 +1,7 @@
 /* Several contexts of one device, and what belongs to them, by name: `contexts NAME`. */
 #include "driver_calls.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <time.h>
 
@@ -241,6 +242,42 @@ static void read_on_a_peer(void)
     printf("went on\n");
 }
 
+/* ---- threads ---- */
+
+static CUcontext shared_context;
+
+static void *use_contexts(void *data)
+{
+    CUcontext own;
+    CUdeviceptr block, other;
+    CUstream stream;
+    for (int i = 0; i < 20; i++) {
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&other, MIB)); /* the driver's, charged */
+        CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuCtxSetCurrent)(own));
+        CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, NULL));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(i % 2 ? DRIVER(cuMemFree)(other) : 0);
+        CHECK(DRIVER(cuCtxDestroy)(own));
+    }
+    return data;
+}
+
+static void use_contexts_on_threads(void)
+{
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, use_contexts, NULL));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("went on\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -252,6 +289,7 @@ static const struct {
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
     {"no-access", copy_without_access},
+    {"threads", use_contexts_on_threads},
 };
 
 int main(int count, char **arguments)
