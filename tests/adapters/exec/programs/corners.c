@@ -284,13 +284,18 @@ static void ask_for_one_amount(void)
 static void ask_while_a_free_waits(void)
 {
     CUdeviceptr block, kept;
+    size_t free_bytes, total;
     (void)new_stream();
     CHECK(DRIVER(cuMemAlloc)(&kept, 44 * MIB));
     CHECK(DRIVER(cuMemAlloc)(&block, 16 * MIB));
     CHECK(DRIVER(cuMemFree)(block));
     printf("linear: %d", DRIVER(cuMemAlloc)(&block, 12 * MIB));
     CHECK(DRIVER(cuMemFree)(block));
-    printf(", passed on: %d\n", DRIVER(cuMemAllocManaged)(&block, 12 * MIB, CU_MEM_ATTACH_GLOBAL));
+    printf(", passed on: %d", DRIVER(cuMemAllocManaged)(&block, 12 * MIB, CU_MEM_ATTACH_GLOBAL));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    printf(", %zu of %zu MiB free\n", free_bytes / MIB, total / MIB);
 }
 
 /* ---- captures ---- */
@@ -300,6 +305,20 @@ static void *end_as_another_thread(void *stream)
     CUgraph made;
     printf("by another thread: %d", DRIVER(cuStreamEndCapture)(stream, &made));
     return NULL;
+}
+
+/* The end of one leaves the other as it is. */
+static void end_one_of_two(void)
+{
+    CUgraph made;
+    CUdeviceptr block;
+    const CUstream first = new_stream(), second = new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamBeginCapture)(first, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuStreamBeginCapture)(second, CU_STREAM_CAPTURE_MODE_RELAXED));
+    printf("the second one's end: %d", DRIVER(cuStreamEndCapture)(second, &made));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf(", the first one's: %d\n", DRIVER(cuStreamEndCapture)(first, &made));
 }
 
 /* One that does not begin, and one that does not end. */
@@ -525,6 +544,7 @@ static const struct {
     {"amounts", ask_for_one_amount},
     {"waiting", ask_while_a_free_waits},
     {"captures", fail_to_begin_and_to_end},
+    {"two-captures", end_one_of_two},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},
