@@ -56,6 +56,7 @@ static void work_of_an_ended_context_comes_before_a_free(void **state)
     for (size_t p = 0; p < 3; p++) {
         setenv("STRATA_SIM_POLICY", policies[p], 1);
         check(run_wider("--report", "ends green-reads"), 0, "0 wrong\n", "waits_on_the_host: 0");
+        check(run_wider("--report", "ends detach-once"), 0, "0 wrong\n", "waits_on_the_host: 0");
     }
     unsetenv("STRATA_SIM_POLICY");
 }

@@ -179,6 +179,39 @@ static void detach(void)
     printf("went on\n");
 }
 
+/* Attached once more, it stays, and its work is ordered as before. */
+static void detach_once(void)
+{
+    enum { BYTES = 32 << 20 };
+    WIDER(cuCtxAttach, "cuCtxAttach", 2000);
+    WIDER(cuCtxDetach, "cuCtxDetach", 2000);
+    CUcontext own, before;
+    CUdeviceptr block;
+    CUstream writer;
+    unsigned char *seen;
+    size_t wrong = 0;
+    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(cuCtxAttach_found(&own, 0));
+    CHECK(cuCtxDetach_found(own));
+    CHECK(DRIVER(cuLaunchHostFunc)(NULL, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, NULL));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += seen[i] != 1;
+    printf("%zu wrong\n", wrong);
+}
+
 /* ---- resets ---- */
 
 static void *reset(void *data)
@@ -239,13 +272,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
-    {"green-release", release_before_it},
-    {"green-stream", end_a_green_stream},
-    {"destroy", end_beside_another_thread},
-    {"detach", detach},
-    {"reset", ask_behind_a_reset},
-    {"references", count_references},
-    {"green-reads", free_behind_a_green_stream},
+    {"green-release", release_before_it},   {"green-stream", end_a_green_stream},
+    {"destroy", end_beside_another_thread}, {"detach", detach},
+    {"detach-once", detach_once},           {"reset", ask_behind_a_reset},
+    {"references", count_references},       {"green-reads", free_behind_a_green_stream},
     {"reset-beside", ask_beside_a_reset},
 };
 

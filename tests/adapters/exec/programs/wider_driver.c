@@ -291,8 +291,27 @@ static CUresult CUDAAPI destroy_context(CUcontext context)
     return result;
 }
 
+/* Of the current context, by which it stays at as many calls of cuCtxDetach. */
+static int attached;
+
+EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned flags);
+
+CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned flags)
+{
+    CUresult (*get)(CUcontext *);
+    void *address = inside("cuCtxGetCurrent", 4000);
+    memcpy(&get, &address, sizeof get);
+    (void)flags;
+    attached++;
+    return get(out);
+}
+
 CUresult CUDAAPI cuCtxDetach(CUcontext context)
 {
+    if (attached > 0) {
+        attached--;
+        return CUDA_SUCCESS;
+    }
     return context ? destroy_context(context) : CUDA_SUCCESS;
 }
 
@@ -382,6 +401,7 @@ static const struct {
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
     OWN("cuCtxDestroy", 0, destroy_context),
     OWN("cuCtxDetach", 0, cuCtxDetach),
+    OWN("cuCtxAttach", 0, cuCtxAttach),
     OWN("cuMemRetainAllocationHandle", 0, cuMemRetainAllocationHandle),
     OWN("cuGraphAddMemAllocNode", 0, cuGraphAddMemAllocNode),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
