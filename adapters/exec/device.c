@@ -132,6 +132,13 @@ static void learn_stack(exec_device *device)
     device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
+static void (*when_built)(exec_device *device); /* written before other threads are there */
+
+void exec_on_stack_built(void (*call)(exec_device *device))
+{
+    when_built = call;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
@@ -146,7 +153,8 @@ static bool build(exec_device *device)
     }
     learn_stack(device);
     atomic_store(&device->number, ++builds); /* behind the budget of that stack */
-    exec_passed_move(device);
+    if (when_built)
+        when_built(device);
     return true;
 }
 

@@ -112,6 +112,9 @@ typedef struct exec_here {
 /* `call` is called once, when the driver is open: at once if it is. Before other threads are there. */
 void exec_on_driver_open(void (*call)(void));
 
+/* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
+void exec_on_stack_built(void (*call)(exec_device *device));
+
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
 
