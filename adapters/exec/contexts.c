@@ -1,4 +1,5 @@
-/* The ends of contexts: what belonged to one ends with it.
+/* The begins and ends of contexts. Work in a context of cuCtxCreate, and in one with access to another device, may use
+ * the memory of a stack (beside.c). What belonged to a context ends with it.
  *
  * Strata retains the primary context, too. When the program has no reference of its own left, Strata's is given back:
  * the context ends then, as it would without Strata, unless others hold it, such as green contexts. */
@@ -8,6 +9,61 @@
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
+/* ---- begins ---- */
+
+/* The memory of the device, which may have no stack yet. */
+static bool notice(CUcontext context, int ordinal)
+{
+    if (!exec_context_notice(context, ordinal))
+        return false;
+    if (exec_device_at((size_t)ordinal))
+        exec_order_new_context(exec_device_at((size_t)ordinal), context);
+    return true;
+}
+
+/* Without host memory its work could not be ordered: it is not made. */
+static CUresult created(CUresult result, const CUcontext *context)
+{
+    const int ordinal = result == CUDA_SUCCESS && context ? exec_ordinal_of(*context) : -1;
+    if (ordinal < 0 || notice(*context, ordinal))
+        return result;
+    (void)EXEC_CALL(cuCtxDestroy_v2, *context);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define CONTEXT_CREATE(name, parameters, ...)               \
+    EXEC_EXPORT CUresult CUDAAPI name parameters            \
+    {                                                       \
+        return created(EXEC_CALL(name, __VA_ARGS__), made); \
+    }
+
+CONTEXT_CREATE(cuCtxCreate, (CUcontext * made, unsigned flags, CUdevice device), made, flags, device)
+CONTEXT_CREATE(cuCtxCreate_v2, (CUcontext * made, unsigned flags, CUdevice device), made, flags, device)
+CONTEXT_CREATE(cuCtxCreate_v3,
+               (CUcontext * made, CUexecAffinityParam *affinities, int count, unsigned flags, CUdevice device), made,
+               affinities, count, flags, device)
+CONTEXT_CREATE(cuCtxCreate_v4, (CUcontext * made, CUctxCreateParams *given, unsigned flags, CUdevice device), made,
+               given, flags, device)
+
+/* The current context may use the memory of the other one's device. The end of a primary context is seen if its device
+ * has a stack; that of another one always. */
+EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+{
+    const CUresult result = EXEC_CALL(cuCtxEnablePeerAccess, peer, flags);
+    const exec_here here = result == CUDA_SUCCESS ? exec_device_here() : (exec_here){0};
+    const int ordinal = here.context ? exec_ordinal_of(peer) : -1;
+    const bool ends_seen = here.primary || exec_context_uses(here.context, exec_ordinal_of(here.context));
+    return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- ends ---- */
+
+static void mark_ending(CUcontext context, bool ending)
+{
+    exec_streams_mark_ending(context, ending);
+    exec_context_mark_ending(context, ending);
+}
+
 /* From now on no call of this library takes a stream of the context. What its streams did comes before what any stream
  * does later. */
 void exec_context_ending(CUcontext context)
@@ -15,12 +71,13 @@ void exec_context_ending(CUcontext context)
     for (size_t i = 0; exec_streams_any() && i < exec_device_bound(); i++)
         if (exec_device_at(i))
             exec_order_last_words(exec_device_at(i), context);
-    exec_streams_mark_ending(context, true);
+    mark_ending(context, true);
 }
 
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
+    exec_context_forget(context);
     exec_free_all_waiting(); /* a capture may have ended with it */
     exec_passed_forget(context);
     exec_device_context_ended();
@@ -41,7 +98,7 @@ CUresult exec_context_ended(CUcontext context, CUresult result)
     if (result == CUDA_SUCCESS)
         context_ended(context);
     else
-        exec_streams_mark_ending(context, false);
+        mark_ending(context, false);
     return result;
 }
 
@@ -88,7 +145,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     if (exec_is_forked())
         return result;
     if (result != CUDA_SUCCESS) {
-        exec_streams_mark_ending(primary, false);
+        mark_ending(primary, false);
         return result;
     }
     exec_device_was_reset(device);
@@ -103,7 +160,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)              \
     {                                                               \
         const CUcontext primary = primary_of(device);               \
-        exec_streams_mark_ending(primary, true);                    \
+        mark_ending(primary, true);                                 \
         return was_reset(device, primary, EXEC_CALL(name, device)); \
     }
 

@@ -132,6 +132,13 @@ static void learn_stack(exec_device *device)
     device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
+static void (*when_built)(exec_device *device); /* written before other threads are there */
+
+void exec_on_stack_built(void (*call)(exec_device *device))
+{
+    when_built = call;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
@@ -144,8 +151,10 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
-    device->number = ++builds;
     learn_stack(device);
+    atomic_store(&device->number, ++builds); /* behind the budget of that stack */
+    if (when_built)
+        when_built(device);
     return true;
 }
 
@@ -221,16 +230,21 @@ exec_device *exec_device_if_ready(void)
                : NULL;
 }
 
-exec_device *exec_device_of(CUcontext context)
+int exec_ordinal_of(CUcontext context)
 {
     CUcontext before = NULL;
     CUdevice ordinal;
     if (!exec_open_driver() || !strata_cu.CtxGetDevice || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
         strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
-        return NULL;
+        return -1;
     const bool known = strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES;
     strata_cu.CtxSetCurrent(before);
-    return known ? exec_device_start(ordinal) : NULL;
+    return known ? ordinal : -1;
+}
+
+exec_device *exec_device_of(CUcontext context)
+{
+    return exec_device_start(exec_ordinal_of(context));
 }
 
 /* The thread's last answer, which holds until something changes. */
@@ -268,18 +282,12 @@ static bool has_several_devices(void)
     return known > 1;
 }
 
-/* Streams without an owner of their own are the current context's. */
-static bool is_of_current_context(CUstream stream)
-{
-    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
 exec_here exec_device_of_stream(CUstream stream)
 {
     exec_here here = exec_device_here();
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
-    if (is_of_current_context(stream) || !strata_driver_is_open() || !has_several_devices() ||
+    if (exec_is_default(stream) || !strata_driver_is_open() || !has_several_devices() ||
         !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
         context == before)
         return here;
@@ -361,6 +369,14 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
+/* Mapped memory outlives the context, and the runtime is not ended: its pools give back what they hold. */
+static void give_memory_back(exec_device *device)
+{
+    strata_resource *pool;
+    for (size_t i = 0; (pool = strata_stack_layer(strata_runtime_stack(device->runtime), "pool", i)); i++)
+        pool->ops->give_back(pool, UINT64_MAX, false);
+}
+
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
  * budget's.
  */
@@ -375,6 +391,7 @@ CUcontext exec_device_give_up(int ordinal)
     atomic_store(&device->state, EXEC_DEVICE_NONE);
     atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
+    give_memory_back(device);
     pthread_mutex_unlock(&starting);
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);

@@ -15,7 +15,7 @@
  *   frees.c        frees for every stream, which wait for barriers and captures
  *   order.c        memory that any stream may use at once, without a wait on the host
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
- *   contexts.c     the ends of contexts
+ *   contexts.c     begins and ends of contexts; beside.c keeps those beside the primary ones
  *   passed.c       what is passed on: how much of what, and its charge; passed_table.c keeps it, passed_report.c tells
  *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
  *   pools.c        the driver's pools
@@ -33,10 +33,10 @@
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
- * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside
- * all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around
- * Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's, mappings.c's,
+ * passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own
+ * locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's
+ * around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -78,7 +78,7 @@ typedef struct exec_device {
     int ordinal;
     strata_runtime *runtime;
     CUcontext context;              /* the primary one */
-    unsigned number;                /* of the runtime, among all that were made in this process */
+    _Atomic unsigned number;        /* of the runtime, among all that were made in this process; any thread */
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
@@ -112,6 +112,9 @@ typedef struct exec_here {
 /* `call` is called once, when the driver is open: at once if it is. Before other threads are there. */
 void exec_on_driver_open(void (*call)(void));
 
+/* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
+void exec_on_stack_built(void (*call)(exec_device *device));
+
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
 
@@ -127,6 +130,9 @@ exec_device *exec_device_if_ready(void);
 
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
 exec_device *exec_device_start(int ordinal);
+
+/* The number of a context's device, whatever context is current. -1: it is not known. */
+int exec_ordinal_of(CUcontext context);
 
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
@@ -151,6 +157,12 @@ CUresult exec_context_ended(CUcontext context, CUresult result);
 
 /* The driver's result for the status of a call that has just failed. */
 CUresult exec_result_of(strata_status status);
+
+/* Whether a stream is the current context's, without a context of its own. */
+static inline bool exec_is_default(CUstream stream)
+{
+    return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
 
 /* The calling program's stream 0. */
 static inline CUstream exec_own_default(CUstream stream)
@@ -189,6 +201,9 @@ bool exec_order_publish(exec_device *device);
 /* A stream was made: what was published before is ordered before it, too. */
 void exec_order_new_stream(exec_device *device, CUstream stream);
 
+/* As above, for a context that may use the device's memory from now on, and for its streams. */
+void exec_order_new_context(exec_device *device, CUcontext context);
+
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);
 
@@ -202,11 +217,11 @@ void exec_order_after_capture(exec_device *device);
 
 /* ---- streams and captures under way (noticed.c) ---- */
 
-/* Whether a stream was ever noticed. */
+/* Whether a stream, or a context beside a primary one, was ever noticed. */
 bool exec_streams_any(void);
 
-/* Calls visit for each stream of the device that does not wait for the legacy stream, while none can be destroyed; with
- * `own` only for those that were made in that context. */
+/* Calls visit for each stream that may use the device's memory and does not wait for its legacy stream, while none can
+ * be destroyed; with `own` only for those that were made in that context. */
 void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
 
 /* The context is about to end, and its streams with it: they are visited no more. False: it has not ended. */
@@ -243,12 +258,29 @@ void exec_streams_forget(CUcontext context);
 bool exec_captures_under_way(void);
 bool exec_is_captured(CUstream stream);
 
+/* ---- contexts beside the primary ones (beside.c) ---- */
+
+/* Whether one was ever noticed. */
+bool exec_contexts_any(void);
+
+/* Notices that work in the context may use the memory of the device. False without host memory: it must not. */
+bool exec_context_notice(CUcontext context, int ordinal);
+bool exec_context_uses(CUcontext context, int ordinal);
+
+/* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
+void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data);
+
+/* As exec_streams_mark_ending; the context is gone. */
+void exec_context_mark_ending(CUcontext context, bool ending);
+void exec_context_forget(CUcontext context);
+
 /* ---- frees for every stream (frees.c) ---- */
 
 /* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
 
-/* Frees a block at once, in the order of the stream. */
+/* Frees a block at once, in the order of the stream, or, of a default stream of another context than the stack's,
+ * behind all streams. */
 CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream);
 
 /* As exec_find_block, but for blocks whose free waits. */
@@ -305,6 +337,7 @@ typedef struct exec_passed_facts {
     uint32_t holders;
     size_t bytes;
     strata_budget_account *account; /* its reservation; NULL: no budget counts it */
+    unsigned stack;                 /* of the reservation: the runtime's number */
     exec_device *device;            /* NULL: of none */
     CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
     strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
@@ -314,6 +347,7 @@ typedef struct exec_passed_facts {
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
     strata_budget_account *account; /* a reservation; NULL: no budget counts it */
+    unsigned stack;                 /* of the reservation: the runtime's number */
     size_t bytes;
     CUcontext context;  /* the current one */
     const void *caller; /* the hook's return address */
@@ -342,6 +376,9 @@ void exec_passed_called(exec_kind kind, const void *caller);
 
 /* What the driver holds for a device in all. Charged as far as the budget has room. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
+
+/* The device has another stack than before: charges to the former one's budget become charges to its. */
+void exec_passed_move(exec_device *device);
 
 /* A context has ended, and what was made in it, but for physical memory and that of pools. */
 void exec_passed_forget(CUcontext context);

@@ -163,7 +163,7 @@ void exec_count_live(exec_device *device, size_t bytes)
 
 /* ---- frees ---- */
 
-CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream)
+static CUresult free_in_order(exec_device *device, const strata_block *block, CUstream stream)
 {
     const strata_status status = strata_runtime_deallocate_on(device->runtime, block, stream);
     if (status == STRATA_SUCCESS)
@@ -182,14 +182,37 @@ static CUresult free_behind_others(exec_device *device, const strata_block *bloc
     return CUDA_SUCCESS;
 }
 
+/* The current context, if the default stream is of another one than the device's. NULL: it is none, or the device's. */
+static CUcontext other_context(const exec_device *device, CUstream stream)
+{
+    CUcontext context = NULL;
+    if (!exec_is_default(stream) || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS)
+        return NULL;
+    return context == device->context ? NULL : context;
+}
+
+CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream)
+{
+    const CUcontext other = other_context(device, stream);
+    if (!other) {
+        exec_order_count_free(device);
+        return free_in_order(device, block, stream);
+    }
+    if (!exec_context_uses(other, device->ordinal) && !exec_is_captured(stream)) { /* no barrier takes it in */
+        exec_count(&exec_counts_now.late_waits);
+        strata_cu.StreamSynchronize(stream);
+    }
+    return exec_free_block(device, block);
+}
+
 CUresult exec_free_block(exec_device *device, const strata_block *block)
 {
     const bool captured = exec_captures_under_way();
     if (!captured && !exec_streams_any()) {
         exec_order_count_free(device);
-        return exec_free_on(device, block, CU_STREAM_LEGACY);
+        return free_in_order(device, block, CU_STREAM_LEGACY);
     }
     if (!captured && device->frees_at_once && exec_order_barrier(device))
-        return exec_free_on(device, block, CU_STREAM_LEGACY);
+        return free_in_order(device, block, CU_STREAM_LEGACY);
     return free_behind_others(device, block);
 }

@@ -5,8 +5,10 @@
 
 static _Atomic bool has_nodes; /* a node that makes memory was seen; for good; any thread */
 
+/* It may be the program's first call that makes memory: the device's stack charges it. */
 static void node_made(const void *caller)
 {
+    (void)exec_device_here();
     exec_passed_called(EXEC_GRAPH, caller);
     atomic_store_explicit(&has_nodes, true, memory_order_release);
 }

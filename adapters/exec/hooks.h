@@ -25,9 +25,14 @@
     X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, false)                                          \
     X(cuArrayCreate_v2, "cuArrayCreate", 3020, false)                                              \
     X(cuArrayDestroy, "cuArrayDestroy", 2000, false)                                               \
+    X(cuCtxCreate, "cuCtxCreate", 2000, false)                                                     \
+    X(cuCtxCreate_v2, "cuCtxCreate", 3020, false)                                                  \
+    X(cuCtxCreate_v3, "cuCtxCreate", 11040, false)                                                 \
+    X(cuCtxCreate_v4, "cuCtxCreate", 12050, false)                                                 \
     X(cuCtxDestroy, "cuCtxDestroy", 2000, false)                                                   \
     X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                                                \
     X(cuCtxDetach, "cuCtxDetach", 2000, false)                                                     \
+    X(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, false)                                 \
     X(cuDestroyExternalMemory, "cuDestroyExternalMemory", 10000, false)                            \
     X(cuDeviceGetGraphMemAttribute, "cuDeviceGetGraphMemAttribute", 11040, false)                  \
     X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, false)                                  \

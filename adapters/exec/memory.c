@@ -215,7 +215,6 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
         return result;
     }
     exec_offer *offer = exec_ipc_take_offer(address);
-    exec_order_count_free(owner);
     result = exec_free_on(owner, &block, meant);
     exec_ipc_freed(offer, result == CUDA_SUCCESS);
     return result;

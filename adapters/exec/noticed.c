@@ -34,14 +34,19 @@ static _Atomic bool any;          /* a stream was noticed; for good */
 
 bool exec_streams_any(void)
 {
-    return atomic_load_explicit(&any, memory_order_acquire);
+    return atomic_load_explicit(&any, memory_order_acquire) || exec_contexts_any();
+}
+
+static bool uses(const noticed_stream *stream, int ordinal)
+{
+    return stream->ordinal == ordinal || exec_context_uses(stream->own, ordinal);
 }
 
 void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data)
 {
     pthread_rwlock_rdlock(&lock);
     for (const noticed_stream *stream = noticed; stream; stream = stream->hh.next)
-        if (stream->ordinal == ordinal && (!own || stream->own == own) && !stream->ending)
+        if ((!own || stream->own == own) && !stream->ending && uses(stream, ordinal))
             visit(stream->handle, data);
     pthread_rwlock_unlock(&lock);
 }

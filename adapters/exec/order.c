@@ -6,11 +6,12 @@
  *
  *   barrier    The legacy stream waits for each non-blocking stream that is not idle, and records an event. That orders
  *              it against the blocking streams in both directions. Each non-blocking stream waits for the event. So
- *              whatever any stream does later comes after whatever any stream did before.
+ *              whatever any stream does later comes after whatever any stream did before. The legacy stream of another
+ *              context that may use the memory (beside.c) takes part like a non-blocking stream.
  *
- *   free       While there is no non-blocking stream, the block is freed at once. Else it waits, with others, for one
- *              barrier, and is freed behind it (frees.c): a barrier costs two to three calls for each stream, and
- *              libraries make a hundred streams.
+ *   free       While there is no non-blocking stream and no other context, the block is freed at once. Else it waits,
+ * with others, for one barrier, and is freed behind it (frees.c): a barrier costs two to three calls for each stream,
+ * and libraries make a hundred streams.
  *
  *   allocate   A barrier follows if something was freed since the last one without waiting for it: on the legacy
  *              stream, or by cuMemFreeAsync. It follows always where the stack's memory itself is ordered by streams:
@@ -82,11 +83,10 @@ static bool order_by_device_event(exec_device *device, CUstream stream)
 }
 
 /* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done. */
-static bool order_by_its_event(const exec_device *device, CUstream stream)
+static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream)
 {
-    CUcontext context;
     CUevent event = NULL;
-    if (!exec_context_of_stream(stream, &context) || strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
         return false;
     const bool recorded = strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
                           strata_cu.EventRecord(event, stream) == CUDA_SUCCESS;
@@ -95,6 +95,12 @@ static bool order_by_its_event(const exec_device *device, CUstream stream)
     if (event)
         strata_cu.EventDestroy(event);
     return ordered;
+}
+
+static bool order_by_its_event(const exec_device *device, CUstream stream)
+{
+    CUcontext context;
+    return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream);
 }
 
 /* The legacy stream waits for a stream's work; the host does while a capture bars the legacy stream. */
@@ -109,6 +115,23 @@ static void order_before_legacy(CUstream stream, void *data)
     strata_cu.StreamSynchronize(stream);
 }
 
+/* As above, for the default streams of a context beside the primary one. Where a capture bars them, frees wait for its
+ * end, and for a barrier behind it. */
+static void order_context_before_legacy(CUcontext context, void *data)
+{
+    exec_device *device = data;
+    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return;
+    const bool barred = legacy_is_barred();
+    strata_cu.CtxSetCurrent(device->context);
+    if (barred || (!legacy_is_barred() && order_by_event_of(device, context, CU_STREAM_LEGACY)))
+        return;
+    exec_count(&exec_counts_now.late_waits);
+    strata_cu.CtxSetCurrent(context);
+    strata_cu.StreamSynchronize(CU_STREAM_LEGACY);
+    strata_cu.CtxSetCurrent(device->context);
+}
+
 /* A captured stream waits when its capture ends. */
 static void wait_for_event(CUstream stream, void *data)
 {
@@ -116,6 +139,30 @@ static void wait_for_event(CUstream stream, void *data)
         return;
     exec_count(&exec_counts_now.late_waits);
     strata_cu.EventSynchronize((CUevent)data);
+}
+
+static void context_waits_for_event(CUcontext context, void *data)
+{
+    exec_device *device = data;
+    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return;
+    if (!legacy_is_barred())
+        wait_for_event(CU_STREAM_LEGACY, device->event);
+    strata_cu.CtxSetCurrent(device->context);
+}
+
+/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ... */
+static void order_all_before_legacy(exec_device *device, CUcontext own)
+{
+    exec_streams_visit(device->ordinal, own, order_before_legacy, device);
+    exec_contexts_visit(device->ordinal, own, order_context_before_legacy, device);
+}
+
+/* ... and all waits for the latest event. */
+static void all_wait_for_event(exec_device *device, CUcontext own)
+{
+    exec_streams_visit(device->ordinal, own, wait_for_event, device->event);
+    exec_contexts_visit(device->ordinal, own, context_waits_for_event, device);
 }
 
 /* Of the legacy stream. False: a capture bars it, or the driver refuses. */
@@ -132,10 +179,10 @@ static bool make_barrier(exec_device *device)
     const uint64_t frees = atomic_load(&device->frees);
     enter(device, &scope);
     if (!legacy_is_barred())
-        exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
+        order_all_before_legacy(device, NULL);
     const bool made = record_event(device);
     if (made) {
-        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
+        all_wait_for_event(device, NULL);
         atomic_store(&device->published, frees);
     }
     leave(device, &scope);
@@ -184,6 +231,18 @@ void exec_order_new_stream(exec_device *device, CUstream stream)
     pthread_mutex_unlock(&device->publishing);
 }
 
+void exec_order_new_context(exec_device *device, CUcontext context)
+{
+    exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
+    enter(device, &scope);
+    (void)record_event(device);
+    if (device->event)
+        all_wait_for_event(device, context);
+    leave(device, &scope);
+    pthread_mutex_unlock(&device->publishing);
+}
+
 /* Counted as a free: the next allocation orders the other streams behind the legacy one. */
 void exec_order_last_word(exec_device *device, CUstream stream)
 {
@@ -203,7 +262,7 @@ void exec_order_last_words(exec_device *device, CUcontext own)
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
-    exec_streams_visit(device->ordinal, own, order_before_legacy, device);
+    order_all_before_legacy(device, own);
     exec_order_count_free(device);
     leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);
@@ -215,7 +274,7 @@ void exec_order_after_capture(exec_device *device)
     pthread_mutex_lock(&device->publishing);
     if (device->event) {
         enter(device, &scope);
-        exec_streams_visit(device->ordinal, NULL, wait_for_event, device->event);
+        all_wait_for_event(device, NULL);
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);
@@ -227,7 +286,7 @@ void exec_order_before_capture(exec_device *device)
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
-    exec_streams_visit(device->ordinal, NULL, order_before_legacy, device);
+    order_all_before_legacy(device, NULL);
     exec_order_count_free(device);
     leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);

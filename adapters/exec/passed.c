@@ -1,7 +1,8 @@
 /* Memory that the driver gave although a stack is there: how much of what, for which library, and its charge to the
  * stack's budget.
  *
- * A charge is a reservation in the budget, which refuses it like a request of that size. */
+ * A charge is a reservation in the budget, which refuses it like a request of that size. Memory may outlive the stack
+ * that it was charged to, which ends with the primary context: the device's next stack takes the charge over. */
 #include "adapters/exec/exec.h"
 
 #include "adapters/exec/passed_table.h"
@@ -113,10 +114,53 @@ static void close_account(strata_budget_account *account)
         strata_budget_account_close(account);
 }
 
+/* ---- searches ---- */
+
+typedef bool search_wants(const exec_passed_facts *facts, const void *of);
+
+typedef struct search {
+    search_wants *wants;
+    const void *of;
+    exec_passed_key *keys; /* NULL: they are counted */
+    size_t count, room;
+} search;
+
+static void add_if_wanted(const exec_passed_facts *facts, void *data)
+{
+    search *found = data;
+    if (!found->wants(facts, found->of))
+        return;
+    if (found->keys && found->count < found->room)
+        found->keys[found->count] = facts->key;
+    found->count++;
+}
+
+/* Calls visit, without the lock, for the keys of the memory that is wanted; each may be of other memory by then. Made
+ * meanwhile is none of it. Without host memory there are no calls. */
+static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, const void *of), const void *of)
+{
+    search found = {.wants = wants, .of = of};
+    strata_spin_take(&lock);
+    passed_visit(add_if_wanted, &found);
+    strata_spin_release(&lock);
+    found.room = found.count;
+    found.count = 0;
+    found.keys = found.room ? strata_host_zalloc(found.room * sizeof *found.keys) : NULL;
+    if (!found.keys)
+        return;
+    strata_spin_take(&lock);
+    passed_visit(add_if_wanted, &found);
+    strata_spin_release(&lock);
+    for (size_t i = 0; i < exec_least(found.count, found.room); i++)
+        visit(found.keys[i], of);
+    strata_host_free(found.keys);
+}
+
 /* ---- charges ---- */
 
 static strata_status reserve(exec_charge *charge)
 {
+    charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
     return strata_budget_reserve(charge->device->account, charge->bytes, "passed on", &charge->account);
 }
 
@@ -140,6 +184,66 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *call
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
 }
 
+/* ---- charges to a stack of before ---- */
+
+static bool is_of_former_stack(const exec_passed_facts *facts)
+{
+    return facts->account && facts->stack != atomic_load(&facts->device->number);
+}
+
+/* Takes the charge out. Another thread that looks meanwhile finds none. False: it is none of a former stack. */
+static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
+{
+    strata_spin_take(&lock);
+    passed *entry = passed_find(key);
+    const bool former = entry && is_of_former_stack(&entry->facts);
+    if (former) {
+        *facts = entry->facts;
+        entry->facts.account = NULL;
+    }
+    strata_spin_release(&lock);
+    return former;
+}
+
+/* The old reservation goes first: a shared budget counts both. What does not fit then is counted without one. */
+static void move_charge(exec_passed_key key)
+{
+    exec_passed_facts facts;
+    if (!take_out_former(key, &facts))
+        return;
+    exec_charge charge = {.device = facts.device, .bytes = facts.bytes};
+    close_account(facts.account);
+    strata_error_suppress_begin();
+    if (charge.device->account)
+        (void)reserve(&charge);
+    strata_error_suppress_end(false);
+    strata_spin_take(&lock);
+    passed *entry = passed_find(key);
+    if (entry && entry->facts.device == facts.device && entry->facts.bytes == facts.bytes && !entry->facts.account) {
+        entry->facts.account = charge.account;
+        entry->facts.stack = charge.stack;
+        charge.account = NULL;
+    }
+    strata_spin_release(&lock);
+    close_account(charge.account); /* the memory was freed meanwhile */
+}
+
+static bool is_of_device_and_former(const exec_passed_facts *facts, const void *device)
+{
+    return facts->device == device && is_of_former_stack(facts);
+}
+
+static void move_found(exec_passed_key key, const void *device)
+{
+    (void)device;
+    move_charge(key);
+}
+
+void exec_passed_move(exec_device *device)
+{
+    visit_found(is_of_device_and_former, move_found, device);
+}
+
 static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 {
     const exec_passed_facts facts = {.key = key_of(kind, key),
@@ -147,6 +251,7 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
                                      .holders = 1,
                                      .bytes = charge->bytes,
                                      .account = charge->account,
+                                     .stack = charge->stack,
                                      .device = charge->device,
                                      .context = ends_with_context(kind) ? charge->context : NULL,
                                      .library = library_of(charge->caller)};
@@ -155,6 +260,8 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
     count_call(kind, facts.library);
     strata_spin_release(&lock);
     close_account(stale);
+    if (is_of_former_stack(&facts)) /* the device has got another stack during the call */
+        move_charge(facts.key);
 }
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
@@ -300,21 +407,10 @@ void exec_passed_drop(exec_kind kind, uint64_t key)
 
 /* ---- the end of a context ---- */
 
-typedef struct ended_search {
-    CUcontext context;
-    exec_passed_key *keys; /* NULL: they are counted */
-    size_t count, room;
-} ended_search;
-
-static void add_if_ended(const exec_passed_facts *facts, void *data)
+static bool may_have_ended(const exec_passed_facts *facts, const void *context)
 {
-    ended_search *search = data;
-    if (!ends_with_context(facts->kind) ||
-        (facts->context ? facts->context != search->context : !is_asked_for_later(facts->kind)))
-        return;
-    if (search->keys && search->count < search->room)
-        search->keys[search->count] = facts->key;
-    search->count++;
+    return ends_with_context(facts->kind) &&
+           (facts->context ? facts->context == context : is_asked_for_later(facts->kind));
 }
 
 /* The driver knows no address of memory that is gone. */
@@ -325,7 +421,7 @@ static bool is_gone(uint64_t address)
            CUDA_ERROR_INVALID_VALUE;
 }
 
-static void drop_if_gone(exec_passed_key key, CUcontext context)
+static void drop_if_gone(exec_passed_key key, const void *context)
 {
     exec_passed_facts facts = {0};
     strata_spin_take(&lock);
@@ -339,39 +435,24 @@ static void drop_if_gone(exec_passed_key key, CUcontext context)
         exec_passed_drop(facts.kind, key.value);
 }
 
-/* What is made meanwhile is of another context. Without host memory what has ended stays counted. */
+/* Without host memory what has ended stays counted. */
 void exec_passed_forget(CUcontext context)
 {
-    ended_search search = {.context = context};
-    if (exec_is_forked())
-        return;
-    strata_spin_take(&lock);
-    passed_visit(add_if_ended, &search);
-    strata_spin_release(&lock);
-    search.room = search.count;
-    search.count = 0;
-    search.keys = search.room ? strata_host_zalloc(search.room * sizeof *search.keys) : NULL;
-    if (!search.keys)
-        return;
-    strata_spin_take(&lock);
-    passed_visit(add_if_ended, &search);
-    strata_spin_release(&lock);
-    for (size_t i = 0; i < exec_least(search.count, search.room); i++)
-        drop_if_gone(search.keys[i], context);
-    strata_host_free(search.keys);
+    if (!exec_is_forked())
+        visit_found(may_have_ended, drop_if_gone, context);
 }
 
 /* ---- what the driver holds for a device ---- */
 
 /* What does not fit is counted without a reservation. */
-static strata_budget_account *reserve_amount(exec_device *device, size_t bytes)
+static exec_charge reserve_amount(exec_device *device, size_t bytes)
 {
     const exec_here here = {.device = device};
     exec_charge charge;
     strata_error_suppress_begin();
     exec_charge_begin(&here, bytes, NULL, &charge);
     strata_error_suppress_end(false);
-    return charge.account;
+    return charge;
 }
 
 /* False: it is what it was before. Else the reservation of before has been taken out, for the caller to close. */
@@ -397,7 +478,9 @@ void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
     if (!take_out_amount(&facts, bytes))
         return;
     close_account(facts.account);
-    facts.account = reserve_amount(device, bytes);
+    const exec_charge charge = reserve_amount(device, bytes);
+    facts.account = charge.account;
+    facts.stack = charge.stack;
     facts.bytes = bytes;
     strata_spin_take(&lock);
     strata_budget_account *stale = put(&facts);

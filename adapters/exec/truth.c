@@ -87,28 +87,63 @@ typedef enum address_kind {
     FREED,       /* in memory of a stack, and in no block that the program has */
 } address_kind;
 
-static address_kind find_kind(CUdeviceptr address, exec_device **owner, strata_block *block)
+/* A block in which an address was asked for. It holds while the block lives: an address in a live block is in no
+ * other. */
+typedef struct known_address {
+    CUdeviceptr address; /* 0: none */
+    exec_device *owner;
+    unsigned stack; /* the owner's number then */
+    strata_block block;
+} known_address;
+
+/* Of the thread's latest questions; libraries ask for the same few addresses at each call. A search takes a lock. */
+static known_address *known_at(CUdeviceptr address)
+{
+    enum { KNOWN_BITS = 4 };
+    static _Thread_local known_address known[1 << KNOWN_BITS];
+    return &known[address * UINT64_C(0x9e3779b97f4a7c15) >> (64 - KNOWN_BITS)];
+}
+
+/* The owner may have no stack now, or another one, whose blocks have other identities. */
+static bool is_known(const known_address *known, CUdeviceptr address)
+{
+    return known->address == address && exec_device_at((size_t)known->owner->ordinal) == known->owner &&
+           strata_runtime_block_state(known->owner->runtime, known->block.id) == STRATA_BLOCK_LIVE;
+}
+
+static bool search(known_address *known, CUdeviceptr address)
+{
+    known->address = 0;
+    known->owner = exec_find_block(address, &known->block);
+    if (!known->owner)
+        return false;
+    known->stack = atomic_load_explicit(&known->owner->number, memory_order_relaxed);
+    known->address = address;
+    return true;
+}
+
+/* LIVE: with *found, until the thread's next question. */
+static address_kind find_kind(CUdeviceptr address, const known_address **found)
 {
     if (!exec_device_may_have(address))
         return FOREIGN;
-    *owner = exec_find_block(address, block);
-    if (*owner)
-        return atomic_load(&(*owner)->waiting_count) && exec_free_waits(block->address) ? FREED : LIVE;
-    return exec_is_held(address) && !exec_ipc_is_guest(address) ? FREED : FOREIGN;
+    known_address *known = known_at(address);
+    if (!is_known(known, address) && !search(known, address))
+        return exec_is_held(address) && !exec_ipc_is_guest(address) ? FREED : FOREIGN;
+    *found = known;
+    return atomic_load(&known->owner->waiting_count) && exec_free_waits(known->block.address) ? FREED : LIVE;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
-    strata_block block;
-    exec_device *owner = NULL;
-    const address_kind kind =
-        exec_device_may_have(address) && has_context() ? find_kind(address, &owner, &block) : FOREIGN;
+    const known_address *known = NULL;
+    const address_kind kind = exec_device_may_have(address) && has_context() ? find_kind(address, &known) : FOREIGN;
     if (kind != LIVE)
         return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? UNKNOWN_ADDRESS : address);
     if (start)
-        *start = block.address;
+        *start = known->block.address;
     if (bytes)
-        *bytes = block.requested;
+        *bytes = known->block.requested;
     return CUDA_SUCCESS;
 }
 
@@ -119,19 +154,19 @@ static bool differs(CUpointer_attribute attribute)
 }
 
 /* Another one for each block of the process. Above all of the driver's. */
-static unsigned long long buffer_number(const exec_device *device, const strata_block *block)
+static unsigned long long buffer_number(unsigned stack, const strata_block *block)
 {
     enum { SLOT_BITS = 24, GENERATION_BITS = 31 };
     const unsigned long long generation = block->id.generation & ((1ull << GENERATION_BITS) - 1);
-    return 1ull << 63 | (unsigned long long)(device->number & 0xff) << (SLOT_BITS + GENERATION_BITS) |
-           generation << SLOT_BITS | (block->id.slot & ((1u << SLOT_BITS) - 1));
+    return 1ull << 63 | (unsigned long long)(stack & 0xff) << (SLOT_BITS + GENERATION_BITS) | generation << SLOT_BITS |
+           (block->id.slot & ((1u << SLOT_BITS) - 1));
 }
 
 /* Of an allocation of its own, where the driver sees a part of a larger mapping. */
-static void tell_attribute(const exec_device *device, const strata_block *block, CUpointer_attribute attribute,
-                           void *value)
+static void tell_attribute(const known_address *known, CUpointer_attribute attribute, void *value)
 {
-    const unsigned long long buffer = buffer_number(device, block);
+    const strata_block *block = &known->block;
+    const unsigned long long buffer = buffer_number(known->stack, block);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         memcpy(value, &block->address, sizeof block->address);
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
@@ -139,30 +174,28 @@ static void tell_attribute(const exec_device *device, const strata_block *block,
     else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
         memcpy(value, &buffer, sizeof buffer);
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
-        memcpy(value, &device->context, sizeof device->context);
+        memcpy(value, &known->owner->context, sizeof known->owner->context);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    strata_block block;
-    exec_device *owner = NULL;
-    const address_kind kind = value ? find_kind(address, &owner, &block) : FOREIGN;
+    const known_address *known = NULL;
+    const address_kind kind = value ? find_kind(address, &known) : FOREIGN;
     if (kind != LIVE || !differs(attribute))
         return EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? UNKNOWN_ADDRESS : address);
-    tell_attribute(owner, &block, attribute, value);
+    tell_attribute(known, attribute, value);
     return CUDA_SUCCESS;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values,
                                                     CUdeviceptr address)
 {
-    strata_block block;
-    exec_device *owner = NULL;
-    const address_kind kind = attributes && values ? find_kind(address, &owner, &block) : FOREIGN;
+    const known_address *known = NULL;
+    const address_kind kind = attributes && values ? find_kind(address, &known) : FOREIGN;
     const CUresult result =
         EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? UNKNOWN_ADDRESS : address);
     for (unsigned i = 0; kind == LIVE && result == CUDA_SUCCESS && i < count; i++)
         if (values[i])
-            tell_attribute(owner, &block, attributes[i], values[i]);
+            tell_attribute(known, attributes[i], values[i]);
     return result;
 }

@@ -52,6 +52,13 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
         pool_chunk_store_drop(store, chunk);
 }
 
+void pool_chunk_store_abandon(pool_chunk_store *store)
+{
+    for (uint32_t chunk = 1; chunk < store->chunk_count && store->source->remappable; chunk++)
+        if (!store->chunks[chunk].in_hand && !store->chunks[chunk].held)
+            destroy_chunk(store, chunk);
+}
+
 static void destroy_all(pool_chunk_store *store)
 {
     for (uint32_t chunk = 1; chunk < store->chunk_count; chunk++)

@@ -82,6 +82,10 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
 /* The largest limit for which a store of mapped memory has addresses. */
 uint64_t pool_mapped_limit(const pool_chunk_store *store);
 
+/* Of a device whose context has ended: returns all chunks that outlive it, but those that a thread has in hand or a
+ * hold keeps. In a call scope. */
+void pool_chunk_store_abandon(pool_chunk_store *store);
+
 /* Returns all chunks. */
 void pool_chunk_store_close(pool_chunk_store *store);
 

@@ -110,10 +110,29 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = true}, bytes);
 }
 
+/* With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
+static uint64_t abandon(pool *self)
+{
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+        STRATA_SUCCESS)
+        return 0;
+    strata_lock_take(&self->map_lock);
+    const uint64_t before = self->store.reserved;
+    pool_chunk_store_abandon(&self->store);
+    const uint64_t given = before - self->store.reserved;
+    pool_record_reserved(self);
+    strata_lock_release(&self->map_lock);
+    strata_call_scope_leave(&scope);
+    return given;
+}
+
 /* Whole chunks, above the initial size. A deterministic pool knows no other stack. */
 uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     pool *self = (pool *)resource;
+    if (strata_device_is_lost(self->device))
+        return abandon(self);
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     const uint64_t wanted = reserved > bytes ? reserved - bytes : 0;
     const uint64_t keep = wanted > self->initial_bytes ? wanted : self->initial_bytes;

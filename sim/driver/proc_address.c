@@ -16,6 +16,7 @@ static const struct {
     {"cuCtxCreate", 12050, ENTRY(cuCtxCreate_v4), NULL},
     {"cuCtxCreate", 11040, ENTRY(cuCtxCreate_v3), NULL},
     {"cuCtxCreate", 3020, ENTRY(cuCtxCreate_v2), NULL},
+    {"cuCtxCreate", 2000, ENTRY(cuCtxCreate), NULL},
     {"cuCtxDestroy", 4000, ENTRY(cuCtxDestroy_v2), NULL},
     {"cuCtxDestroy", 2000, ENTRY(cuCtxDestroy), NULL},
     {"cuCtxDisablePeerAccess", 4000, ENTRY(cuCtxDisablePeerAccess), NULL},

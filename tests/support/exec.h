@@ -33,6 +33,9 @@ static inline int find_folders(void **state)
 {
     if (find_program(state) != 0)
         return -1;
+#if defined TEST_PRELOAD /* the thread sanitizer's library, which the programs themselves are not built with */
+    setenv("LD_PRELOAD", TEST_PRELOAD, 1);
+#endif
     const int length = (int)(strrchr(program, '/') - program);
     folder = strdup(text_of("%.*s/exec", length, program));
     sim_folder = strdup(text_of("%.*s/../lib/strata-sim-as-cuda", length, program));

@@ -40,10 +40,31 @@ static void a_green_context_holds_the_primary_one(void **state)
     check(run_wider("", "ends green-release"), 0, "active: 1, read 7\nactive: 0, another release gave 201\n", "");
 }
 
+static void references_to_the_primary_context_go_with_the_programs_last(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends references"), 0,
+          "retained twice: 3 held, 0 given back\nreleased once: 2 held, 1 given back\n"
+          "released twice: 1 held, 2 given back\nwithout the green one: 0 held, 1 given back\n",
+          "");
+}
+
+static void work_of_an_ended_context_comes_before_a_free(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_wider("--report", "ends green-reads"), 0, "0 wrong\n", "waits_on_the_host: 0");
+        check(run_wider("--report", "ends detach-once"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach"};
+    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
@@ -92,11 +113,33 @@ static void freed_addresses_are_unknown(void **state)
     check_same("--guard", "corners freed", "corners freed");
 }
 
+static void an_address_is_told_by_what_is_there_now(void **state)
+{
+    (void)state;
+    check_same("", "corners one-address", "corners one-address");
+    check_same("--guard", "corners one-address", "corners one-address");
+    check_same("--stack direct", "corners one-address", "corners one-address");
+}
+
 static void one_amount_of_memory_can_be_asked_for(void **state)
 {
     (void)state;
     check_same("--stack direct", "corners amounts", "corners amounts");
     check(run_under("--budget 100MiB", "corners amounts"), 0, "total: 0 100 MiB, free: 0 68 MiB, none: 0\n", "");
+}
+
+static void a_request_that_fits_only_behind_waiting_frees_is_served(void **state)
+{
+    (void)state;
+    check(run_under("--budget 64MiB", "corners waiting"), 0, "linear: 0, passed on: 0, 8 of 64 MiB free\n", "");
+}
+
+static void captures_that_fail_to_begin_or_end_are_known(void **state)
+{
+    (void)state;
+    check_same("", "corners captures", "corners captures");
+    check_same("", "corners two-captures", "corners two-captures");
+    check(run_under("--report", "corners captures"), 0, "", "served: 1\n"); /* behind the one that did not begin */
 }
 
 /* ---- processes and libraries ---- */
@@ -123,6 +166,14 @@ static void a_child_forked_beside_other_threads_is_not_stuck(void **state)
     check_same("", words, words);
 }
 
+/* Each call that looks at what was passed on. */
+static void a_child_forked_in_the_middle_of_a_call_is_not_stuck(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* its own locks are held, too */
+    check(run_wider("", "forked"), 0, "30 children ended\n", "");
+}
+
 static void threads_of_a_process_without_descriptors_are_idle(void **state)
 {
     (void)state;
@@ -137,16 +188,22 @@ int main(void)
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
+        cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
+        cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
         cmocka_unit_test(freed_addresses_are_unknown),
+        cmocka_unit_test(an_address_is_told_by_what_is_there_now),
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
+        cmocka_unit_test(a_request_that_fits_only_behind_waiting_frees_is_served),
+        cmocka_unit_test(captures_that_fail_to_begin_or_end_are_known),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
+        cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);

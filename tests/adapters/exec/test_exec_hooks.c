@@ -223,6 +223,13 @@ static void arrays_are_charged_with_all_levels_and_channels(void **state)
     check(run_wider("--budget 16MiB", "arrays"), 2, "cuMipmappedArrayCreate_found(&levels, &solid, 2) gave 2", "");
 }
 
+static void a_mapping_that_could_not_be_taken_back_counts_until_it_is(void **state)
+{
+    (void)state;
+    check_same("", "kinds two-tries", "kinds two-tries");
+    check(run_under("--budget 64MiB", "kinds two-tries"), 0, ", 0 MiB more free, and then 8\n", "");
+}
+
 static void memory_of_graphs_is_charged(void **state)
 {
     (void)state;
@@ -236,6 +243,16 @@ static void memory_of_graphs_is_charged(void **state)
     report = report_of(run_under("--json", "kinds captured"));
     check_passed(report, "graphs", 1, 32, 32); /* whole pieces */
     assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 0);
+    json_decref(report);
+}
+
+/* The driver keeps it behind a reset. */
+static void memory_of_graphs_alone_is_charged(void **state)
+{
+    (void)state;
+    check_same("", "kinds graph-reset", "kinds graph-reset");
+    json_t *report = report_of(run_under("--budget 100MiB --json", "kinds graph-reset"));
+    check_passed(report, "graphs", 1, 32, 32);
     json_decref(report);
 }
 
@@ -419,7 +436,9 @@ int main(void)
         cmocka_unit_test(host_memory_ends_with_its_context),
         cmocka_unit_test(what_is_passed_on_is_listed_by_library),
         cmocka_unit_test(arrays_are_charged_with_all_levels_and_channels),
+        cmocka_unit_test(a_mapping_that_could_not_be_taken_back_counts_until_it_is),
         cmocka_unit_test(memory_of_graphs_is_charged),
+        cmocka_unit_test(memory_of_graphs_alone_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),

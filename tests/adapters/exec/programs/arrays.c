@@ -4,6 +4,7 @@
 int main(void)
 {
     WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
+    WIDER(cuArrayDestroy, "cuArrayDestroy", 12000);
     WIDER(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 12000);
     const CUDA_ARRAY_DESCRIPTOR plain = {
         .Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_UNORM_INT16X4, .NumChannels = 4}; /* 8 MiB */
@@ -26,6 +27,6 @@ int main(void)
     CHECK(cuArrayCreate_v2_found(&array, &plain));
     CHECK(cuMipmappedArrayCreate_found(&levels, &layers, 2));
     CHECK(cuMipmappedArrayCreate_found(&levels, &solid, 2));
-    printf("made\n");
+    printf("made, and not ended: %d\n", cuArrayDestroy_found((CUarray)(void *)levels)); /* by another function */
     return 0;
 }

@@ -239,6 +239,35 @@ static void ask_for_freed_addresses(void)
     ask_for_address("live", kept);
 }
 
+/* One address again and again, whatever becomes of its memory. */
+static void ask_for_one_address(void)
+{
+    CUdeviceptr first, second, inside;
+    CUcontext context;
+    CHECK(DRIVER(cuMemAlloc)(&first, 3 * MIB));
+    inside = first + MIB;
+    ask_for_address("in the first block", inside);
+    ask_for_address("again", inside);
+    CHECK(DRIVER(cuMemFree)(first));
+    ask_for_address("freed", inside);
+    CHECK(DRIVER(cuMemAlloc)(&second, 2 * MIB)); /* over the address, most likely */
+    ask_for_address("in the second block", second + MIB);
+    CHECK(DRIVER(cuMemFree)(second));
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&second, MIB));
+    ask_for_address("in the third block", second);
+    CHECK(DRIVER(cuMemFree)(second));
+    ask_for_address("its free waits", second);
+    CHECK(DRIVER(cuMemAlloc)(&first, 3 * MIB));
+    ask_for_address("before a reset", first);
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    ask_for_address("behind it", first);
+    CHECK(DRIVER(cuMemAlloc)(&second, 5 * MIB));
+    ask_for_address("new", second);
+}
+
 /* ---- amounts ---- */
 
 static void ask_for_one_amount(void)
@@ -249,6 +278,63 @@ static void ask_for_one_amount(void)
     printf("total: %d", DRIVER(cuMemGetInfo)(NULL, &total));
     printf(" %zu MiB, free: %d", total / MIB, DRIVER(cuMemGetInfo)(&free_bytes, NULL));
     printf(" %zu MiB, none: %d\n", free_bytes / MIB, DRIVER(cuMemGetInfo)(NULL, NULL));
+}
+
+/* What waits is freed for a request that would be refused, though it is too little to be freed before. */
+static void ask_while_a_free_waits(void)
+{
+    CUdeviceptr block, kept;
+    size_t free_bytes, total;
+    (void)new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&kept, 44 * MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 16 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf("linear: %d", DRIVER(cuMemAlloc)(&block, 12 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf(", passed on: %d", DRIVER(cuMemAllocManaged)(&block, 12 * MIB, CU_MEM_ATTACH_GLOBAL));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    printf(", %zu of %zu MiB free\n", free_bytes / MIB, total / MIB);
+}
+
+/* ---- captures ---- */
+
+static void *end_as_another_thread(void *stream)
+{
+    CUgraph made;
+    printf("by another thread: %d", DRIVER(cuStreamEndCapture)(stream, &made));
+    return NULL;
+}
+
+/* The end of one leaves the other as it is. */
+static void end_one_of_two(void)
+{
+    CUgraph made;
+    CUdeviceptr block;
+    const CUstream first = new_stream(), second = new_stream();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamBeginCapture)(first, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuStreamBeginCapture)(second, CU_STREAM_CAPTURE_MODE_RELAXED));
+    printf("the second one's end: %d", DRIVER(cuStreamEndCapture)(second, &made));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf(", the first one's: %d\n", DRIVER(cuStreamEndCapture)(first, &made));
+}
+
+/* One that does not begin, and one that does not end. */
+static void fail_to_begin_and_to_end(void)
+{
+    pthread_t thread;
+    CUgraph made;
+    CUdeviceptr block;
+    const CUstream stream = new_stream();
+    printf("of the default stream: %d", DRIVER(cuStreamBeginCapture)(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+    printf(", then %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK(pthread_create(&thread, NULL, end_as_another_thread, stream));
+    CHECK(pthread_join(thread, NULL));
+    printf(", memory in it: %d", DRIVER(cuMemAlloc)(&block, MIB));
+    printf(", its end: %d\n", DRIVER(cuStreamEndCapture)(stream, &made));
 }
 
 /* ---- loading ---- */
@@ -454,7 +540,11 @@ static const struct {
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
     {"freed", ask_for_freed_addresses},
+    {"one-address", ask_for_one_address},
     {"amounts", ask_for_one_amount},
+    {"waiting", ask_while_a_free_waits},
+    {"captures", fail_to_begin_and_to_end},
+    {"two-captures", end_one_of_two},
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},

@@ -2,6 +2,7 @@
 #include "wider_calls.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <time.h>
 
@@ -40,6 +41,37 @@ static void release_before_it(void)
     printf("active: %d, another release gave %d\n", is_active(), DRIVER(cuDevicePrimaryCtxRelease)(0));
 }
 
+CUresult CUDAAPI cuNewReferences(int *held, int *given_back);
+
+static void say_references(const char *when)
+{
+    WIDER(cuNewReferences, "cuNewReferences", 13000);
+    static int before; /* given back at the call before; 0: the first one */
+    int held, given_back;
+    CHECK(cuNewReferences_found(&held, &given_back));
+    printf("%s: %d held, %d given back\n", when, held, before ? given_back - before : 0);
+    before = given_back;
+}
+
+/* Of the primary context, this program's and Strata's. A reference that goes and comes back shows in the second count.
+ */
+static void count_references(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    CUcontext again;
+    CUdeviceptr block;
+    const CUgreenCtx green = new_green();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    say_references("retained twice");
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    say_references("released once");
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    say_references("released twice");
+    CHECK(cuGreenCtxDestroy_found(green));
+    say_references("without the green one");
+}
+
 /* Frees and asks: what waits is freed behind a barrier of all streams. */
 static void make_barrier(void)
 {
@@ -63,6 +95,41 @@ static void end_a_green_stream(void)
     CHECK(cuGreenCtxDestroy_found(green));
     make_barrier();
     printf("went on\n");
+}
+
+static void CUDA_CB pause_long(void *data)
+{
+    (void)data;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
+/* The work of a stream whose context has ended is under way still, and the block is given out again. */
+static void free_behind_a_green_stream(void)
+{
+    enum { BYTES = 32 << 20 };
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    WIDER(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050);
+    CUstream reader, writer;
+    CUdeviceptr block;
+    unsigned char *seen;
+    size_t wrong = 0;
+    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    const CUgreenCtx green = new_green();
+    CHECK(cuGreenCtxStreamCreate_found(&reader, green, CU_STREAM_NON_BLOCKING, 0));
+    CHECK(DRIVER(cuLaunchHostFunc)(reader, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, reader));
+    CHECK(cuGreenCtxDestroy_found(green));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += seen[i] != 1;
+    printf("%zu wrong\n", wrong);
 }
 
 /* ---- contexts of the program's own ---- */
@@ -112,7 +179,65 @@ static void detach(void)
     printf("went on\n");
 }
 
+/* Attached once more, it stays, and its work is ordered as before. */
+static void detach_once(void)
+{
+    enum { BYTES = 32 << 20 };
+    WIDER(cuCtxAttach, "cuCtxAttach", 2000);
+    WIDER(cuCtxDetach, "cuCtxDetach", 2000);
+    CUcontext own, before;
+    CUdeviceptr block;
+    CUstream writer;
+    unsigned char *seen;
+    size_t wrong = 0;
+    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&before));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(cuCtxAttach_found(&own, 0));
+    CHECK(cuCtxDetach_found(own));
+    CHECK(DRIVER(cuLaunchHostFunc)(NULL, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, NULL));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuCtxSetCurrent)(before));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += seen[i] != 1;
+    printf("%zu wrong\n", wrong);
+}
+
 /* ---- resets ---- */
+
+static void *reset(void *data)
+{
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    return data;
+}
+
+/* What asks for a report meanwhile looks at no stream that has ended, also where the context has begun anew. */
+static void ask_beside_a_reset(void)
+{
+    pthread_t thread;
+    CUcontext again;
+    CUdeviceptr block;
+    CUstream stream;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(pthread_create(&thread, NULL, reset, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    raise(SIGUSR1);
+    CHECK(pthread_join(thread, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* the report is written */
+    printf("went on\n");
+}
 
 CUresult CUDAAPI cuNewReset(CUdevice device);
 
@@ -149,7 +274,9 @@ static const struct {
 } ways[] = {
     {"green-release", release_before_it},   {"green-stream", end_a_green_stream},
     {"destroy", end_beside_another_thread}, {"detach", detach},
-    {"reset", ask_behind_a_reset},
+    {"detach-once", detach_once},           {"reset", ask_behind_a_reset},
+    {"references", count_references},       {"green-reads", free_behind_a_green_stream},
+    {"reset-beside", ask_beside_a_reset},
 };
 
 int main(int count, char **arguments)

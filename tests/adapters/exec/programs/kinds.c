@@ -77,6 +77,18 @@ static void use_graph_memory(void)
     printf("trimmed: %zu MiB less free\n", before - free_mebibytes());
 }
 
+/* What the driver keeps for graphs, and what the report says of it. */
+static void reset_behind_a_graph(void)
+{
+    cuuint64_t reserved = 0;
+    const CUgraphExec exec = make_graph(32 * MIB);
+    CHECK(DRIVER(cuGraphLaunch)(exec, 0));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDeviceGetGraphMemAttribute)(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    printf("%llu MiB of the graph's\n", (unsigned long long)(reserved / MIB));
+}
+
 static void capture_an_allocation(void)
 {
     CUstream stream;
@@ -150,6 +162,21 @@ static void import_its_own(void)
     CHECK(DRIVER(cuMemUnmap)(range, 8 * MIB));
     CHECK(DRIVER(cuMemRelease)(made));
     printf("imported\n");
+}
+
+/* A mapping that could not be taken back is there as before: its memory is freed with it. */
+static void unmap_in_two_tries(void)
+{
+    CUdeviceptr range;
+    const CUmemGenericAllocationHandle made = create(8 * MIB, 0, CU_MEM_HANDLE_TYPE_NONE);
+    CHECK(DRIVER(cuMemAddressReserve)(&range, 8 * MIB, 0, 0, 0));
+    CHECK(DRIVER(cuMemMap)(range, 8 * MIB, 0, made, 0));
+    CHECK(DRIVER(cuMemRelease)(made));
+    const size_t before = free_mebibytes();
+    printf("a part: %d", DRIVER(cuMemUnmap)(range, 2 * MIB));
+    printf(", %zu MiB more free", free_mebibytes() - before);
+    CHECK(DRIVER(cuMemUnmap)(range, 8 * MIB));
+    printf(", and then %zu\n", free_mebibytes() - before);
 }
 
 /* ---- whose memory it is ---- */
@@ -227,9 +254,11 @@ static const struct {
     {"host-context", end_a_context_with_host_memory},
     {"host", use_host_memory},
     {"graph", use_graph_memory},
+    {"graph-reset", reset_behind_a_graph},
     {"captured", capture_an_allocation},
     {"pool", ask_the_default_pool},
     {"imported", import_its_own},
+    {"two-tries", unmap_in_two_tries},
     {"elsewhere", make_memory_elsewhere},
     {"thread", call_from_a_thread},
     {"families", free_by_another_family},

@@ -156,12 +156,16 @@ struct CUgreenCtx_st {
 };
 
 /* The driver's own references come by no function that the program could find. */
+static int retains, releases; /* of all others */
+
 static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
 {
     CUresult (*retain)(CUcontext *, CUdevice);
     void *address = inside("cuDevicePrimaryCtxRetain", 7000);
     memcpy(&retain, &address, sizeof retain);
-    return retain(out, device);
+    const CUresult result = retain(out, device);
+    retains += result == CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult CUDAAPI release_primary(CUdevice device)
@@ -169,7 +173,19 @@ static CUresult CUDAAPI release_primary(CUdevice device)
     CUresult (*release)(CUdevice);
     void *address = inside("cuDevicePrimaryCtxRelease", 11000);
     memcpy(&release, &address, sizeof release);
-    return release(device);
+    const CUresult result = release(device);
+    releases += result == CUDA_SUCCESS;
+    return result;
+}
+
+/* The references that are held now, and how many were given back. */
+EXPORT CUresult CUDAAPI cuNewReferences(int *held, int *given_back);
+
+CUresult CUDAAPI cuNewReferences(int *held, int *given_back)
+{
+    *held = retains - releases;
+    *given_back = releases;
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned flags)
@@ -214,7 +230,44 @@ EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, 
     return result;
 }
 
+/* ---- answers in a forked child, too ---- */
+
+enum { HELD = 0x7e00 };
+
+EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+    CUresult (*real)(CUmemGenericAllocationHandle *, void *);
+    void *found = inside("cuMemRetainAllocationHandle", 11000);
+    memcpy(&real, &found, sizeof real);
+    if ((uintptr_t)address != HELD)
+        return real(out, address);
+    *out = HELD;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *before, size_t count,
+                                               CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    CUresult (*real)(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *);
+    void *found = inside("cuGraphAddMemAllocNode", 11040);
+    memcpy(&real, &found, sizeof real);
+    return graph ? real(out, graph, before, count, params) : CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context);
+
 /* ---- contexts ---- */
+
+/* Takes long behind the end of the streams. */
+static CUresult CUDAAPI reset_slow(CUdevice device)
+{
+    CUresult (*reset)(CUdevice);
+    void *address = inside("cuDevicePrimaryCtxReset", 11000);
+    memcpy(&reset, &address, sizeof reset);
+    const CUresult result = reset(device);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    return result;
+}
 
 /* A reset that goes by no name that a program can look up. */
 EXPORT CUresult CUDAAPI cuNewReset(CUdevice device);
@@ -236,6 +289,30 @@ static CUresult CUDAAPI destroy_context(CUcontext context)
     const CUresult result = destroy(context);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
+}
+
+/* Of the current context, by which it stays at as many calls of cuCtxDetach. */
+static int attached;
+
+EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned flags);
+
+CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned flags)
+{
+    CUresult (*get)(CUcontext *);
+    void *address = inside("cuCtxGetCurrent", 4000);
+    memcpy(&get, &address, sizeof get);
+    (void)flags;
+    attached++;
+    return get(out);
+}
+
+CUresult CUDAAPI cuCtxDetach(CUcontext context)
+{
+    if (attached > 0) {
+        attached--;
+        return CUDA_SUCCESS;
+    }
+    return context ? destroy_context(context) : CUDA_SUCCESS;
 }
 
 /* ---- multicast ---- */
@@ -320,8 +397,13 @@ static const struct {
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
     OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuNewReferences", 0, cuNewReferences),
+    OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
     OWN("cuCtxDestroy", 0, destroy_context),
-    OWN("cuCtxDetach", 0, destroy_context),
+    OWN("cuCtxDetach", 0, cuCtxDetach),
+    OWN("cuCtxAttach", 0, cuCtxAttach),
+    OWN("cuMemRetainAllocationHandle", 0, cuMemRetainAllocationHandle),
+    OWN("cuGraphAddMemAllocNode", 0, cuGraphAddMemAllocNode),
     OWN("cuMulticastCreate", 0, cuMulticastCreate),
     OWN("cuMemRelease", 0, cuMemRelease),
     OWN("cuGetExportTable", 0, cuGetExportTable),

@@ -1,0 +1,305 @@
+/* Several contexts of one device, and what belongs to them, by name: `contexts NAME`. */
+#include "driver_calls.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* ---- a budget ---- */
+
+static CUdeviceptr take(size_t mebibytes)
+{
+    CUdeviceptr block = 0;
+    printf(" %d", DRIVER(cuMemAlloc)(&block, mebibytes * MIB));
+    return block;
+}
+
+static void enter_primary(void)
+{
+    CUcontext primary;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+}
+
+/* A context that is older than all memory keeps its part while primary ones come and go. */
+static void keep_memory_beside_primary_contexts(void)
+{
+    CUcontext own;
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0)); /* that of begin() */
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    const CUdeviceptr kept = take(60);
+    for (int i = 0; i < 3; i++) {
+        enter_primary();
+        take(60);
+        take(30);
+        CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    }
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    take(60);
+    CHECK(DRIVER(cuMemFree)(kept));
+    take(60);
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    enter_primary();
+    take(90);
+    printf("\n");
+}
+
+/* Physical memory outlives the primary context. */
+static void keep_a_handle_behind_resets(void)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    CHECK(DRIVER(cuMemCreate)(&handle, 60 * MIB, &properties, 0));
+    for (int i = 0; i < 3; i++) {
+        take(30);
+        take(30);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+    }
+    CHECK(DRIVER(cuMemRelease)(handle));
+    take(90);
+    printf("\n");
+}
+
+/* ---- resets ---- */
+
+/* Each time more than half of the device, of which nothing is left behind the reset. */
+static void fill_between_resets(void)
+{
+    size_t free_bytes, total, least;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    least = free_bytes;
+    for (int i = 0; i < 4; i++) {
+        take(total / MIB * 5 / 8);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        least = free_bytes < least ? free_bytes : least;
+    }
+    take(1);
+    printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
+}
+
+/* ---- order ---- */
+
+enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
+
+static unsigned char *seen; /* of BYTES */
+
+static void CUDA_CB pause_long(void *data)
+{
+    (void)data;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext context;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    return context;
+}
+
+/* In the current context: the stream reads the block late, and the block is freed. */
+static void read_late_and_free(CUdeviceptr block, CUstream stream, bool async)
+{
+    CHECK(DRIVER(cuLaunchHostFunc)(stream, pause_long, NULL));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, stream));
+    CHECK(async ? DRIVER(cuMemFreeAsync)(block, stream) : DRIVER(cuMemFree)(block));
+}
+
+/* In the first context: the memory is given out again, and written on a stream that waits for nothing. */
+static void write_again_and_look(CUstream writer, CUcontext first, CUcontext other, bool async)
+{
+    CUdeviceptr block;
+    size_t wrong = 0;
+    CHECK(async ? DRIVER(cuMemAllocAsync)(&block, BYTES, writer) : DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    CHECK(DRIVER(cuCtxSetCurrent)(other));
+    CHECK(DRIVER(cuCtxSynchronize)()); /* the reader has read */
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += seen[i] != 1;
+    printf(" %zu", wrong);
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
+static CUstream new_writer(void)
+{
+    CUstream writer;
+    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    return writer;
+}
+
+/* For each default stream and each free: wrong bytes. */
+static void read_in_another_context(CUcontext first, CUcontext other, CUstream writer)
+{
+    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    for (size_t i = 0; i < 6; i++) {
+        CUdeviceptr block;
+        CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+        CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+        CHECK(DRIVER(cuCtxSynchronize)());
+        CHECK(DRIVER(cuCtxSetCurrent)(other));
+        read_late_and_free(block, streams[i / 2], i % 2);
+        CHECK(DRIVER(cuCtxSetCurrent)(first));
+        write_again_and_look(writer, first, other, i % 2);
+    }
+    printf("\n");
+}
+
+/* Of a context that is older than the stack, and of one that is younger. */
+static void read_on_default_streams(void)
+{
+    CUcontext older, younger;
+    CUdeviceptr block;
+    const CUcontext first = current_context();
+    CHECK(DRIVER(cuCtxCreate)(&older, 0, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const CUstream writer = new_writer();
+    CHECK(DRIVER(cuCtxCreate)(&younger, 0, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    read_in_another_context(first, older, writer);
+    read_in_another_context(first, younger, writer);
+    CHECK(DRIVER(cuCtxDestroy)(older));
+    CHECK(DRIVER(cuCtxCreate)(&older, 0, 0)); /* perhaps by the handle of the one that has ended */
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    read_in_another_context(first, older, writer);
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
+/* What a default stream reads is freed, and its context ends. */
+static void end_a_context_that_reads(void)
+{
+    CUcontext own;
+    CUdeviceptr block;
+    const CUcontext first = current_context();
+    const CUstream writer = new_writer();
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    read_late_and_free(block, NULL, false);
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    write_again_and_look(writer, first, first, false);
+    printf("\n");
+}
+
+/* The other device has no access but by copies, which are made on its default stream, and so is the free. */
+static void copy_without_access(void)
+{
+    CUcontext other;
+    CUdeviceptr block;
+    const CUcontext first = current_context();
+    const CUstream writer = new_writer();
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&other, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(other));
+    read_late_and_free(block, NULL, true);
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    write_again_and_look(writer, first, other, false);
+    printf("\n");
+}
+
+/* The other device's default stream, and one that it makes. */
+static void read_on_a_peer(void)
+{
+    CUcontext peer;
+    CUdeviceptr block;
+    CUstream older, younger;
+    const CUcontext first = current_context();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const CUstream writer = new_writer();
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuStreamCreate)(&older, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuStreamCreate)(&younger, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    read_in_another_context(first, peer, writer);
+    const CUstream streams[] = {older, younger};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+        CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+        CHECK(DRIVER(cuCtxSynchronize)());
+        CHECK(DRIVER(cuCtxSetCurrent)(peer));
+        read_late_and_free(block, streams[i], false);
+        CHECK(DRIVER(cuCtxSetCurrent)(first));
+        write_again_and_look(writer, first, peer, false);
+    }
+    printf("\n");
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(1));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES)); /* behind a barrier without the peer */
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    printf("went on\n");
+}
+
+/* ---- threads ---- */
+
+static CUcontext shared_context;
+
+static void *use_contexts(void *data)
+{
+    CUcontext own;
+    CUdeviceptr block, other;
+    CUstream stream;
+    for (int i = 0; i < 20; i++) {
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&other, MIB)); /* the driver's, charged */
+        CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuCtxSetCurrent)(own));
+        CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, NULL));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(i % 2 ? DRIVER(cuMemFree)(other) : 0);
+        CHECK(DRIVER(cuCtxDestroy)(own));
+    }
+    return data;
+}
+
+static void use_contexts_on_threads(void)
+{
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, use_contexts, NULL));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("went on\n");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} ways[] = {
+    {"kept-memory", keep_memory_beside_primary_contexts},
+    {"kept-handle", keep_a_handle_behind_resets},
+    {"resets", fill_between_resets},
+    {"default-streams", read_on_default_streams},
+    {"ended", end_a_context_that_reads},
+    {"peer", read_on_a_peer},
+    {"no-access", copy_without_access},
+    {"threads", use_contexts_on_threads},
+};
+
+int main(int count, char **arguments)
+{
+    begin();
+    for (size_t i = 0; count > 1 && i < sizeof ways / sizeof ways[0]; i++)
+        if (strcmp(ways[i].name, arguments[1]) == 0) {
+            ways[i].run();
+            return 0;
+        }
+    printf("unknown way\n");
+    return 3;
+}

@@ -1,0 +1,105 @@
+/* Programs with several contexts of a device, and with resets, under `strata exec`. */
+#include "support/driver.h"
+#include "support/exec.h"
+
+/* ---- budgets ---- */
+
+static void one_budget_is_for_all_contexts_of_a_device(void **state)
+{
+    (void)state;
+    check(run_under("--budget 100MiB", "contexts kept-memory"), 0, " 0 2 0 2 0 2 0 2 0 0\n", "");
+    check(run_under("--budget 100MiB", "contexts kept-handle"), 0, " 0 2 0 2 0 2 0\n", "");
+}
+
+/* ---- resets ---- */
+
+static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--budget 384MiB"};
+    setenv("STRATA_SIM_MEMORY", "512MiB", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(text_of("%s --json", options[i]), "contexts resets");
+        assert_outcome(result, 0, " 0 0 0 0 0, and all was free\n", "");
+        json_t *report = read_report(result);
+        const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+        assert_int_equal(json_integer_value(json_object_get(device, "live")), 1 << 20);
+        assert_true(json_integer_value(json_object_get(device, "reserved")) <= 4 << 20);
+        assert_true(json_integer_value(json_object_get(device, "not_accounted_for")) <= 4 << 20);
+        json_decref(report);
+        free(result);
+    }
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
+/* ---- order ---- */
+
+static void under_all_policies(const char *words, const char *out)
+{
+    static const char *const policies[] = {"late", "random", "early"};
+#if defined __SANITIZE_THREAD__ /* it looks for races, and takes its time */
+    enum { POLICIES = 1 };
+#else
+    enum { POLICIES = 3 };
+#endif
+    for (size_t p = 0; p < POLICIES; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_under("--report", words), 0, out, "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void default_streams_of_other_contexts_are_ordered(void **state)
+{
+    (void)state;
+    under_all_policies("contexts default-streams", " 0 0 0 0 0 0\n 0 0 0 0 0 0\n 0 0 0 0 0 0\n");
+}
+
+static void the_last_work_of_a_context_is_ordered(void **state)
+{
+    (void)state;
+    under_all_policies("contexts ended", " 0\n");
+}
+
+static void a_peer_s_streams_are_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    under_all_policies("contexts peer", " 0 0 0 0 0 0\n 0 0\nwent on\n");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+/* No barrier takes in its streams. */
+static void a_free_on_another_device_s_default_stream_waits(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_under("--report", "contexts no-access"), 0, " 0\n", "waits_on_the_host: 1");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void contexts_come_and_go_on_several_threads(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--budget 64MiB --json", "contexts threads");
+    assert_outcome(result, 0, "went on\n", "");
+    json_t *report = read_report(result);
+    const json_t *budget = json_object_get(json_array_get(json_object_get(report, "devices"), 0), "budget");
+    assert_int_equal(json_integer_value(json_object_get(budget, "in_use")), 0);
+    json_decref(report);
+    free(result);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
+        cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
+        cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
+        cmocka_unit_test(the_last_work_of_a_context_is_ordered),
+        cmocka_unit_test(a_peer_s_streams_are_ordered),
+        cmocka_unit_test(contexts_come_and_go_on_several_threads),
+        cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
+    };
+    return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
+}
