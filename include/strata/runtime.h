@@ -148,7 +148,9 @@ STRATA_API bool strata_runtime_supports_block_use_tracking(strata_runtime *runti
  *
  * finish comes from the same thread, on the same stream, with the same or a weaker access (NONE: not submitted).
  * Without a prepare it answers STREAM_MISUSE; the rest is not checked: on another stream it records the use there; with
- * a stronger access it records a write that was not ordered after other streams' reads. Errors: USE_AFTER_FREE,
+ * a stronger access it records a write that was not ordered after other streams' reads. After DRIVER or
+ * OUT_OF_HOST_MEMORY the use could be neither recorded nor waited for, and the block is not pinned any more: the caller
+ * waits for the work before the block is freed, or used on another stream. Errors: USE_AFTER_FREE,
  * FOREIGN_POINTER, STREAM_CAPTURE, STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
                                                           CUstream stream, strata_access access);

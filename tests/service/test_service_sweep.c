@@ -194,7 +194,7 @@ static strata_status record_requests(strata_service_graph *graph)
 static strata_status play_requests(void)
 {
     strata_service_graph *graph;
-    strata_future *future;
+    strata_future *future = NULL;
     strata_status status = strata_service_graph_begin(service, "swept", &graph);
     if (status != STRATA_SUCCESS)
         return status;
