@@ -240,7 +240,7 @@ static strata_status wait_until_ready(strata_service *service)
             return fail_ended(client, " when it started");
         if (!client->ready && !client->failed && is_stuck(service))
             return fail_stuck(client);
-        if (service_clock() >= atomic_load_explicit(&service->deadline, memory_order_acquire))
+        if (atomic_load_explicit(&service->shut_down, memory_order_acquire))
             return strata_fail(STRATA_ERROR_STALE, "the device service is shutting down; its worker was not ready yet");
     }
     return client->failed ? strata_error_raise_again(&client->failure) : STRATA_SUCCESS;

@@ -352,10 +352,11 @@ static bool send_released(service_client *client)
     return true;
 }
 
+/* A descriptor that is not sent yet stays open: its number could be another file's. */
 static bool send_unshared(service_client *client)
 {
     for (isolated_buffer *next; client->unshared; client->unshared = next) {
-        if (!wire_reserve(&client->out, 0))
+        if (wire_has_descriptor(&client->out, client->unshared->memory.fd) || !wire_reserve(&client->out, 0))
             return false;
         next = client->unshared->next;
         wire_put(&client->out, WIRE_BUFFER_END, client->unshared->number, NULL, 0, NULL, 0);
