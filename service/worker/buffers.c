@@ -37,44 +37,51 @@ static worker_buffer *take_ended(worker *self)
 }
 
 /* False: it is called already. */
-static bool begin_unlocking(worker *self)
+static bool begin_unmapping(worker *self)
 {
     strata_lock_take(&self->lock);
-    const bool begins = !self->unlocks;
-    self->unlocks = true;
+    const bool begins = !self->unmaps;
+    self->unmaps = true;
     strata_lock_release(&self->lock);
     return begins;
 }
 
-static void end_unlocking(strata_future *future, void *data)
+static void end_unmapping(strata_future *future, void *data)
 {
     worker *self = data;
     (void)future;
     strata_lock_take(&self->lock);
-    self->unlocks = false;
+    self->unmaps = false;
     strata_lock_release(&self->lock);
+}
+
+static bool unlock(const worker_buffer *buffer)
+{
+    if (!buffer->registered)
+        return true;
+    const CUresult result = strata_cu.MemHostUnregister(buffer->memory);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 /* On the service's thread. Memory that the driver does not unlock stays mapped, and is tried again: the driver would
  * refuse the next memory at its addresses, or copy to the pages that were there. */
-static void unlock_ended(worker *self)
+static void unmap_ended(worker *self)
 {
     for (worker_buffer *buffer = take_ended(self), *next; buffer; buffer = next) {
         next = buffer->next;
-        const CUresult result = strata_cu.MemHostUnregister(buffer->memory);
-        if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+        if (unlock(buffer))
             unmap(buffer);
         else
             add_ended(self, buffer);
     }
 }
 
-static strata_status unlock_pages(strata_runtime *runtime, CUstream stream, void *data)
+static strata_status unmap_all(strata_runtime *runtime, CUstream stream, void *data)
 {
     (void)runtime;
     (void)stream;
-    end_unlocking(NULL, data); /* what ends from here on needs another call */
-    unlock_ended(data);
+    end_unmapping(NULL, data); /* what ends from here on needs another call */
+    unmap_ended(data);
     return STRATA_SUCCESS;
 }
 
@@ -84,17 +91,13 @@ static void unhold(worker_buffer *buffer)
     worker *self = buffer->worker;
     if (atomic_fetch_sub_explicit(&buffer->holders, 1, memory_order_acq_rel) != 1)
         return;
-    if (!buffer->registered) {
-        unmap(buffer);
-        return;
-    }
     add_ended(self, buffer);
-    if (!begin_unlocking(self))
+    if (!begin_unmapping(self))
         return;
     const strata_send_options first = worker_first();
     strata_error_suppress_begin();
-    if (worker_call(self, &first, unlock_pages, self, end_unlocking, self) != STRATA_SUCCESS)
-        end_unlocking(NULL, self);
+    if (worker_call(self, &first, unmap_all, self, end_unmapping, self) != STRATA_SUCCESS)
+        end_unmapping(NULL, self);
     strata_error_suppress_end(false);
 }
 
@@ -102,6 +105,8 @@ void worker_forget_buffers(worker *self)
 {
     for (worker_buffer *buffer = take_ended(self), *next; buffer; buffer = next) {
         next = buffer->next;
+        if (!buffer->registered)
+            munmap(buffer->memory, buffer->bytes);
         strata_host_free(buffer);
     }
 }
@@ -113,7 +118,7 @@ static strata_status lock_pages(strata_runtime *runtime, CUstream stream, void *
     worker_buffer *buffer = data;
     (void)runtime;
     (void)stream;
-    unlock_ended(buffer->worker);
+    unmap_ended(buffer->worker);
     buffer->registered =
         strata_cu.MemHostRegister && strata_cu.MemHostUnregister &&
         strata_cu.MemHostRegister(buffer->memory, buffer->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;

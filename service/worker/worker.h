@@ -88,8 +88,8 @@ typedef struct worker {
     bool broken;                      /* there was no host memory for an answer */
     bool lost;                        /* the service has stopped, and that was put */
     struct worker_released *released; /* references and graphs; a call for them is queued, if there are any */
-    worker_buffer *ended;             /* whose pages are still locked */
-    bool unlocks;                     /* a call for them is queued */
+    worker_buffer *ended;             /* that are still mapped */
+    bool unmaps;                      /* a call for them is queued */
 
     pthread_t facts; /* asks the driver for facts, each time that `wanted` is posted */
     bool has_facts;
@@ -171,7 +171,7 @@ strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, ui
 bool worker_take_buffer(worker *self, const worker_frame *frame);
 bool worker_drop_buffer(worker *self, const worker_frame *frame);
 
-/* Forgets those whose pages are still locked, when the service has ended. */
+/* Forgets those that are left when the service has ended; what is still locked goes with the process. */
 void worker_forget_buffers(worker *self);
 
 /* A host buffer of those bytes, which is the caller's. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
