@@ -239,8 +239,9 @@ static void a_failure_of_a_worker_is_one(void **state)
 
 int main(int count, char **arguments)
 {
-    if (count == 2 && strcmp(arguments[0], "strata-worker") == 0)
+    if (count == 2 && getenv("TEST_ENEMY")) /* not by its name, which Valgrind changes */
         return be_enemy();
+    (void)arguments;
     if (readlink("/proc/self/exe", own_path, sizeof own_path - 1) <= 0)
         return 1;
     const struct CMUnitTest tests[] = {
