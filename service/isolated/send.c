@@ -366,11 +366,13 @@ static bool send_unshared(service_client *client)
     return true;
 }
 
-/* Before the requests, which may need the memory. */
+/* Before the requests, which may need the memory. What waited for room comes first; the link is emptied after it, as it
+ * wakes the service's thread for the first end only. */
 static bool send_ended(service_client *client)
 {
-    if (!client->released && !client->unshared)
-        isolated_link_take(client->link, &client->released, &client->unshared);
+    if (!send_released(client) || !send_unshared(client))
+        return false;
+    isolated_link_take(client->link, &client->released, &client->unshared);
     return send_released(client) && send_unshared(client);
 }
 
