@@ -37,28 +37,43 @@ enum {
 static bool has_ended(const service_client *client)
 {
     bool has = false;
-    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
+    for (size_t i = 0; i < ENDED; i++)
         has = has || client->ended[i].id;
     return has;
 }
 
 static void collect_ended(service_client *client, uint64_t nanoseconds)
 {
-    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
+    for (size_t i = 0; i < ENDED; i++)
         if (client->ended[i].id && isolated_process_wait(&client->ended[i], nanoseconds))
             isolated_process_close(&client->ended[i]);
     if (!has_ended(client))
         isolated_finish_late(client);
 }
 
-/* It is killed, and collected later; if many are not yet, the first of them is waited for. */
-static void leave(service_client *client)
+static size_t find_place(const service_client *client)
 {
     size_t i = 0;
-    while (i + 1 < sizeof client->ended / sizeof client->ended[0] && client->ended[i].id)
+    while (i < ENDED && client->ended[i].id)
         i++;
-    if (client->ended[i].id && isolated_process_wait(&client->ended[i], END_WAIT * millisecond))
-        isolated_process_close(&client->ended[i]);
+    return i;
+}
+
+/* A worker that is not over may hold the device, and is not to be forgotten. */
+static strata_status check_place(const service_client *client)
+{
+    return find_place(client) < ENDED
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_POISONED,
+                             "%d killed workers of the isolated device service are not over yet, the first of them "
+                             "process %d; another one is started when one has ended",
+                             ENDED, (int)client->ended[0].id);
+}
+
+/* It is killed, and collected later. check_place has seen that there is a place. */
+static void leave(service_client *client)
+{
+    const size_t i = find_place(client);
     client->ended[i] = client->process;
     client->process = (isolated_process){.handle = -1};
 }
@@ -253,7 +268,9 @@ static strata_status open_isolated(strata_service *service)
         return status;
     service_client *client = service->client;
     collect_ended(client, 0);
-    status = start(service);
+    status = check_place(client);
+    if (status == STRATA_SUCCESS)
+        status = start(service);
     if (status != STRATA_SUCCESS)
         return status;
     client->worker++;

@@ -118,6 +118,37 @@ static void a_deadline_answers_at_once_and_the_end_comes_when_it_can(void **stat
     end(&self);
 }
 
+/* None of them is forgotten: it would stay as a zombie, and its descriptor open. */
+static void beyond_eight_workers_that_are_not_over_none_is_started(void **state)
+{
+    (void)state;
+    enum { PLACES = 8 };
+    strata_service_options options = isolated;
+    options.rebuild_limit = 64;
+    const size_t descriptors = test_count_descriptors().count;
+    strata_service *service = test_service_make(&options);
+    uint64_t generation = 0;
+    atomic_store(&slow, true);
+    for (int i = 0; i < PLACES; i++) {
+        if (i)
+            test_wait_replaced(service, generation);
+        generation = test_generation(service);
+        const pid_t worker = test_worker(service);
+        assert_true(worker > 0);
+        kill(worker, SIGKILL);
+        for (int j = 0; j < 4000 && test_generation(service) == generation; j++)
+            test_sleep_ms(1);
+    }
+    check_status(strata_service_wait_ready(service, TEST_SECOND / 2), STRATA_ERROR_TIMEOUT);
+    check_last_error(STRATA_ERROR_TIMEOUT, "8 killed workers");
+    atomic_store(&slow, false);
+    check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    check_ok(strata_service_destroy(service));
+    assert_int_equal(test_count_descriptors().count, descriptors);
+    assert_false(test_has_zombie());
+}
+
 /* What was left for want of room is sent, and with it what has ended since: the link wakes the service's thread for the
  * first end only, so that none may be left there. */
 static void an_end_behind_others_that_waited_for_room_is_sent_with_them(void **state)
@@ -157,6 +188,7 @@ int main(void)
         cmocka_unit_test(a_buffer_that_a_dying_worker_may_write_is_not_given_back),
         cmocka_unit_test(a_service_that_stops_lets_go_of_such_buffers),
         cmocka_unit_test(a_deadline_answers_at_once_and_the_end_comes_when_it_can),
+        cmocka_unit_test(beyond_eight_workers_that_are_not_over_none_is_started),
         cmocka_unit_test(an_end_behind_others_that_waited_for_room_is_sent_with_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
