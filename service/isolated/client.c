@@ -1,8 +1,9 @@
 /* The isolated form: a worker is started, asked, lost, replaced, ended.
  *
- * A worker is lost when its socket ends (it was killed, or has ended), when it says that its service has stopped, when
- * what it says cannot be, and when it is stuck: it has said nothing for worker_silence while it had reason to, and has
- * not answered a question either. A request that takes long is none of these: the worker answers questions meanwhile.
+ * A worker is lost when its socket or its process ends (it was killed, or has ended), when it says that its service has
+ * stopped, when what it says cannot be, and when it is stuck: it has said nothing for worker_silence while it had
+ * reason to, and has not answered a question either. A request that takes long is none of these: the worker answers
+ * questions meanwhile.
  */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -358,6 +359,13 @@ static void look_after(strata_service *service)
     }
 }
 
+/* Asked for now and then: a process that the worker left behind may hold its socket open. */
+static bool is_over(service_client *client)
+{
+    return has_work(client) && service_clock() - client->looked_at >= LOOK_AGAIN * millisecond &&
+           isolated_process_wait(&client->process, 0);
+}
+
 /* A lost context is dropped by the service's thread. */
 static void poll_isolated(strata_service *service)
 {
@@ -367,7 +375,8 @@ static void poll_isolated(strata_service *service)
     if (!client || client->socket < 0 || service->lost)
         return;
     isolated_send(service);
-    const bool goes_on = isolated_receive(service);
+    const bool over = is_over(client); /* first: what it said last is read then */
+    const bool goes_on = isolated_receive(service) && !over;
     if (client->failed && !service->lost) {
         strata_error_raise_again(&client->failure);
         note_loss(service);

@@ -348,6 +348,21 @@ static void shared_memory_above_the_limit_of_files_is_refused(void **state)
     strata_host_buffer_release(buffer);
 }
 
+/* A process that the driver starts there, such as nvidia-modprobe, would keep it open. */
+static void no_program_that_the_worker_executes_has_its_socket(void **state)
+{
+    (void)state;
+    char path[64], line[128];
+    unsigned flags = 0;
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/3", (int)test_worker(service));
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "flags: %o", &flags);
+    fclose(file);
+    assert_int_not_equal(flags & O_CLOEXEC, 0);
+}
+
 static void a_forked_child_inherits_nothing(void **state)
 {
     (void)state;
@@ -574,6 +589,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_program_that_ignores_its_children_has_no_zombie),
         cmocka_unit_test(shared_memory_above_the_limit_of_files_is_refused),
+        cmocka_unit_test(no_program_that_the_worker_executes_has_its_socket),
         cmocka_unit_test(a_forked_child_inherits_nothing),
         cmocka_unit_test(shared_memory_is_sealed),
         cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),

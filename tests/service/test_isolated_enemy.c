@@ -122,6 +122,19 @@ static void answer_too_soon(void)
         listen_for_one();
 }
 
+/* It ends, and a process that it leaves behind has its socket. */
+static void leave_a_child(void)
+{
+    listen_for(WIRE_ALLOCATE);
+    if (fork() == 0) {
+        close(STDOUT_FILENO); /* CTest waits for their ends */
+        close(STDERR_FILENO);
+        poll(NULL, 0, 8000);
+        _exit(0);
+    }
+    _exit(5);
+}
+
 /* A failure with a status that is none. */
 static void fail_with_no_failure(void)
 {
@@ -218,6 +231,8 @@ static int be_enemy(void)
     say_ready();
     if (strcmp(how, "too soon") == 0)
         answer_too_soon();
+    if (strcmp(how, "child") == 0)
+        leave_a_child();
     if (strcmp(how, "anything") == 0)
         be_anything();
     fail_with_no_failure();
@@ -310,6 +325,21 @@ static void a_failure_of_a_worker_is_one(void **state)
     strata_future *future;
     check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
     check_status(strata_future_wait(future), STRATA_ERROR_POISONED);
+    strata_future_release(future);
+    check_ok(strata_service_destroy(service));
+}
+
+static void a_worker_that_is_over_is_lost_whatever_has_its_socket(void **state)
+{
+    (void)state;
+    strata_service *service = make_service("child");
+    strata_future *future;
+    check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    const uint64_t begun = test_clock();
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, "exited with status 5");
+    assert_true(test_clock() - begun < test_long_enough(3ull * TEST_SECOND));
     strata_future_release(future);
     check_ok(strata_service_destroy(service));
 }
@@ -453,6 +483,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_service_ends_though_its_worker_is_never_ready),
         cmocka_unit_test(a_worker_that_answers_too_soon_gets_no_descriptor_of_the_program),
         cmocka_unit_test(a_failure_of_a_worker_is_one),
+        cmocka_unit_test(a_worker_that_is_over_is_lost_whatever_has_its_socket),
         cmocka_unit_test(whatever_a_worker_answers_each_request_is_answered_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
