@@ -1,8 +1,9 @@
 /* The isolated form: a worker is started, asked, lost, replaced, ended.
  *
- * A worker is lost when its socket ends (it was killed, or has ended), when it says that its service has stopped, when
- * what it says cannot be, and when it is stuck: it has said nothing for worker_silence while it had reason to, and has
- * not answered a question either. A request that takes long is none of these: the worker answers questions meanwhile.
+ * A worker is lost when its socket or its process ends (it was killed, or has ended), when it says that its service has
+ * stopped, when what it says cannot be, and when it is stuck: it has said nothing for worker_silence while it had
+ * reason to, and has not answered a question either. A request that takes long is none of these: the worker answers
+ * questions meanwhile.
  */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -37,28 +38,43 @@ enum {
 static bool has_ended(const service_client *client)
 {
     bool has = false;
-    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
+    for (size_t i = 0; i < ENDED; i++)
         has = has || client->ended[i].id;
     return has;
 }
 
 static void collect_ended(service_client *client, uint64_t nanoseconds)
 {
-    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
+    for (size_t i = 0; i < ENDED; i++)
         if (client->ended[i].id && isolated_process_wait(&client->ended[i], nanoseconds))
             isolated_process_close(&client->ended[i]);
     if (!has_ended(client))
         isolated_finish_late(client);
 }
 
-/* It is killed, and collected later; if many are not yet, the first of them is waited for. */
-static void leave(service_client *client)
+static size_t find_place(const service_client *client)
 {
     size_t i = 0;
-    while (i + 1 < sizeof client->ended / sizeof client->ended[0] && client->ended[i].id)
+    while (i < ENDED && client->ended[i].id)
         i++;
-    if (client->ended[i].id && isolated_process_wait(&client->ended[i], END_WAIT * millisecond))
-        isolated_process_close(&client->ended[i]);
+    return i;
+}
+
+/* A worker that is not over may hold the device, and is not to be forgotten. */
+static strata_status check_place(const service_client *client)
+{
+    return find_place(client) < ENDED
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_POISONED,
+                             "%d killed workers of the isolated device service are not over yet, the first of them "
+                             "process %d; another one is started when one has ended",
+                             ENDED, (int)client->ended[0].id);
+}
+
+/* It is killed, and collected later. check_place has seen that there is a place. */
+static void leave(service_client *client)
+{
+    const size_t i = find_place(client);
     client->ended[i] = client->process;
     client->process = (isolated_process){.handle = -1};
 }
@@ -240,7 +256,7 @@ static strata_status wait_until_ready(strata_service *service)
             return fail_ended(client, " when it started");
         if (!client->ready && !client->failed && is_stuck(service))
             return fail_stuck(client);
-        if (service_clock() >= atomic_load_explicit(&service->deadline, memory_order_acquire))
+        if (atomic_load_explicit(&service->shut_down, memory_order_acquire))
             return strata_fail(STRATA_ERROR_STALE, "the device service is shutting down; its worker was not ready yet");
     }
     return client->failed ? strata_error_raise_again(&client->failure) : STRATA_SUCCESS;
@@ -253,7 +269,9 @@ static strata_status open_isolated(strata_service *service)
         return status;
     service_client *client = service->client;
     collect_ended(client, 0);
-    status = start(service);
+    status = check_place(client);
+    if (status == STRATA_SUCCESS)
+        status = start(service);
     if (status != STRATA_SUCCESS)
         return status;
     client->worker++;
@@ -341,6 +359,13 @@ static void look_after(strata_service *service)
     }
 }
 
+/* Asked for now and then: a process that the worker left behind may hold its socket open. */
+static bool is_over(service_client *client)
+{
+    return has_work(client) && service_clock() - client->looked_at >= LOOK_AGAIN * millisecond &&
+           isolated_process_wait(&client->process, 0);
+}
+
 /* A lost context is dropped by the service's thread. */
 static void poll_isolated(strata_service *service)
 {
@@ -350,7 +375,8 @@ static void poll_isolated(strata_service *service)
     if (!client || client->socket < 0 || service->lost)
         return;
     isolated_send(service);
-    const bool goes_on = isolated_receive(service);
+    const bool over = is_over(client); /* first: what it said last is read then */
+    const bool goes_on = isolated_receive(service) && !over;
     if (client->failed && !service->lost) {
         strata_error_raise_again(&client->failure);
         note_loss(service);

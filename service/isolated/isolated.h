@@ -120,7 +120,10 @@ void isolated_operations_close(isolated_operations *operations);
 
 /* ---- the client ---- */
 
-enum { BUFFER_WORDS = WIRE_BUFFER_LIMIT / 64 };
+enum {
+    BUFFER_WORDS = WIRE_BUFFER_LIMIT / 64,
+    ENDED = 8, /* killed workers that may be left at once */
+};
 
 typedef struct service_client {
     isolated_link *link;
@@ -147,7 +150,7 @@ typedef struct service_client {
     bool spoke;                     /* the worker has said something */
     bool ready, failed;             /* it has told how its start went */
     strata_error failure;           /* why the worker failed */
-    isolated_process ended[8];      /* killed, and not yet collected */
+    isolated_process ended[ENDED];  /* killed, and not yet collected */
 
     /* Any thread, relaxed. */
     _Atomic uint64_t free_bytes, total_bytes;

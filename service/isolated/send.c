@@ -352,10 +352,11 @@ static bool send_released(service_client *client)
     return true;
 }
 
+/* A descriptor that is not sent yet stays open: its number could be another file's. */
 static bool send_unshared(service_client *client)
 {
     for (isolated_buffer *next; client->unshared; client->unshared = next) {
-        if (!wire_reserve(&client->out, 0))
+        if (wire_has_descriptor(&client->out, client->unshared->memory.fd) || !wire_reserve(&client->out, 0))
             return false;
         next = client->unshared->next;
         wire_put(&client->out, WIRE_BUFFER_END, client->unshared->number, NULL, 0, NULL, 0);
@@ -365,11 +366,13 @@ static bool send_unshared(service_client *client)
     return true;
 }
 
-/* Before the requests, which may need the memory. */
+/* Before the requests, which may need the memory. What waited for room comes first; the link is emptied after it, as it
+ * wakes the service's thread for the first end only. */
 static bool send_ended(service_client *client)
 {
-    if (!client->released && !client->unshared)
-        isolated_link_take(client->link, &client->released, &client->unshared);
+    if (!send_released(client) || !send_unshared(client))
+        return false;
+    isolated_link_take(client->link, &client->released, &client->unshared);
     return send_released(client) && send_unshared(client);
 }
 

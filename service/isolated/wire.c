@@ -97,6 +97,14 @@ bool wire_may_put_descriptor(const wire_out *out)
     return out->descriptor_count < WIRE_DESCRIPTORS / 2; /* as many may wait at the other end */
 }
 
+bool wire_has_descriptor(const wire_out *out, int fd)
+{
+    bool has = false;
+    for (size_t i = 0; i < out->descriptor_count; i++)
+        has = has || out->descriptors[i].fd == fd;
+    return has;
+}
+
 void wire_put_descriptor(wire_out *out, wire_kind kind, uint64_t number, const void *part, size_t bytes, int fd,
                          bool owned)
 {

@@ -209,6 +209,7 @@ bool wire_reserve(wire_out *out, size_t payload);
 void wire_put(wire_out *out, wire_kind kind, uint64_t number, const void *part, size_t bytes, const void *more,
               size_t more_bytes);
 bool wire_may_put_descriptor(const wire_out *out);
+bool wire_has_descriptor(const wire_out *out, int fd); /* it is not sent yet */
 void wire_put_descriptor(wire_out *out, wire_kind kind, uint64_t number, const void *part, size_t bytes, int fd,
                          bool owned);
 

@@ -60,15 +60,17 @@ static const char *keep_name(const char *text)
     return kept;
 }
 
-static bool is_status(uint32_t status)
+/* NOT_READY says that there is no answer yet. */
+static bool is_failure(uint32_t status)
 {
-    return status != STRATA_SUCCESS && strcmp(strata_status_name((strata_status)status), "STRATA_ERROR_UNKNOWN") != 0;
+    return status != STRATA_SUCCESS && status != STRATA_ERROR_NOT_READY &&
+           strcmp(strata_status_name((strata_status)status), "STRATA_ERROR_UNKNOWN") != 0;
 }
 
 void wire_unpack_error(const wire_error *packed, strata_error *error)
 {
     *error = (strata_error){
-        .status = is_status(packed->status) ? (strata_status)packed->status : STRATA_ERROR_POISONED,
+        .status = is_failure(packed->status) ? (strata_status)packed->status : STRATA_ERROR_POISONED,
         .driver_code = (CUresult)packed->driver_code,
         .driver_name = keep_name(packed->driver_name),
         .driver_call = keep_name(packed->driver_call),

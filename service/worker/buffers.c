@@ -11,6 +11,106 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* ---- ends ---- */
+
+static void unmap(worker_buffer *buffer)
+{
+    munmap(buffer->memory, buffer->bytes);
+    strata_host_free(buffer);
+}
+
+static void add_ended(worker *self, worker_buffer *buffer)
+{
+    strata_lock_take(&self->lock);
+    buffer->next = self->ended;
+    self->ended = buffer;
+    strata_lock_release(&self->lock);
+}
+
+static worker_buffer *take_ended(worker *self)
+{
+    strata_lock_take(&self->lock);
+    worker_buffer *ended = self->ended;
+    self->ended = NULL;
+    strata_lock_release(&self->lock);
+    return ended;
+}
+
+/* False: it is called already. */
+static bool begin_unmapping(worker *self)
+{
+    strata_lock_take(&self->lock);
+    const bool begins = !self->unmaps;
+    self->unmaps = true;
+    strata_lock_release(&self->lock);
+    return begins;
+}
+
+static void end_unmapping(strata_future *future, void *data)
+{
+    worker *self = data;
+    (void)future;
+    strata_lock_take(&self->lock);
+    self->unmaps = false;
+    strata_lock_release(&self->lock);
+}
+
+static bool unlock(const worker_buffer *buffer)
+{
+    if (!buffer->registered)
+        return true;
+    const CUresult result = strata_cu.MemHostUnregister(buffer->memory);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* On the service's thread. Memory that the driver does not unlock stays mapped, and is tried again: the driver would
+ * refuse the next memory at its addresses, or copy to the pages that were there. */
+static void unmap_ended(worker *self)
+{
+    for (worker_buffer *buffer = take_ended(self), *next; buffer; buffer = next) {
+        next = buffer->next;
+        if (unlock(buffer))
+            unmap(buffer);
+        else
+            add_ended(self, buffer);
+    }
+}
+
+static strata_status unmap_all(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    end_unmapping(NULL, data); /* what ends from here on needs another call */
+    unmap_ended(data);
+    return STRATA_SUCCESS;
+}
+
+/* One call for all that have ended when it runs: they fill no queue. */
+static void unhold(worker_buffer *buffer)
+{
+    worker *self = buffer->worker;
+    if (atomic_fetch_sub_explicit(&buffer->holders, 1, memory_order_acq_rel) != 1)
+        return;
+    add_ended(self, buffer);
+    if (!begin_unmapping(self))
+        return;
+    const strata_send_options first = worker_first();
+    strata_error_suppress_begin();
+    if (worker_call(self, &first, unmap_all, self, end_unmapping, self) != STRATA_SUCCESS)
+        end_unmapping(NULL, self);
+    strata_error_suppress_end(false);
+}
+
+void worker_forget_buffers(worker *self)
+{
+    for (worker_buffer *buffer = take_ended(self), *next; buffer; buffer = next) {
+        next = buffer->next;
+        if (!buffer->registered)
+            munmap(buffer->memory, buffer->bytes);
+        strata_host_free(buffer);
+    }
+}
+
 /* ---- page-locking, on the service's thread ---- */
 
 static strata_status lock_pages(strata_runtime *runtime, CUstream stream, void *data)
@@ -18,45 +118,11 @@ static strata_status lock_pages(strata_runtime *runtime, CUstream stream, void *
     worker_buffer *buffer = data;
     (void)runtime;
     (void)stream;
+    unmap_ended(buffer->worker);
     buffer->registered =
         strata_cu.MemHostRegister && strata_cu.MemHostUnregister &&
         strata_cu.MemHostRegister(buffer->memory, buffer->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
     return STRATA_SUCCESS;
-}
-
-static strata_status unlock_pages(strata_runtime *runtime, CUstream stream, void *data)
-{
-    worker_buffer *buffer = data;
-    (void)runtime;
-    (void)stream;
-    if (buffer->registered)
-        strata_cu.MemHostUnregister(buffer->memory);
-    buffer->registered = false;
-    return STRATA_SUCCESS;
-}
-
-static void unmap(worker_buffer *buffer)
-{
-    if (!buffer->registered) /* else the context is lost, and goes with the process */
-        munmap(buffer->memory, buffer->bytes);
-    strata_host_free(buffer);
-}
-
-static void end(strata_future *future, void *data)
-{
-    (void)future;
-    unmap(data);
-}
-
-static void unhold(worker_buffer *buffer)
-{
-    if (atomic_fetch_sub_explicit(&buffer->holders, 1, memory_order_acq_rel) != 1)
-        return;
-    const strata_send_options first = worker_first();
-    strata_error_suppress_begin();
-    if (worker_call(buffer->worker, &first, unlock_pages, buffer, end, buffer) != STRATA_SUCCESS)
-        unmap(buffer);
-    strata_error_suppress_end(false);
 }
 
 static void locked(strata_future *future, void *data)

@@ -4,6 +4,7 @@
 #include "service/isolated/process.h"
 #include "service/worker/worker.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ int main(int count, char **arguments)
         return 1;
     prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL);
     close_others();
+    fcntl(ISOLATED_SOCKET, F_SETFD, FD_CLOEXEC); /* the driver may execute programs, which could outlive the worker */
     signal(SIGPIPE, SIG_IGN);
     if (!worker_open(&self, ISOLATED_SOCKET))
         return 1;

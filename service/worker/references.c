@@ -51,8 +51,10 @@ strata_ref *worker_refs_take(worker_refs *refs, uint64_t number)
     return ref;
 }
 
+/* What is added between two calls comes into new entries, behind those that are left. */
 strata_ref *worker_refs_take_last(worker_refs *refs)
 {
+    refs->first_free = 0;
     while (refs->room) {
         strata_ref *ref = refs->items[--refs->room].ref;
         if (ref)

@@ -197,7 +197,8 @@ bool worker_take_nothing(worker *self, const worker_frame *frame)
     return true;
 }
 
-typedef struct released {
+typedef struct worker_released {
+    struct worker_released *next;
     strata_service_graph *graph; /* or NULL */
     size_t count;
     strata_ref *refs[];
@@ -205,20 +206,32 @@ typedef struct released {
 
 static void release_all(strata_future *future, void *data)
 {
-    released *ended = data;
+    worker *self = data;
     (void)future;
-    strata_service_graph_release(ended->graph);
-    for (size_t i = 0; i < ended->count; i++)
-        strata_ref_release(ended->refs[i]);
-    strata_host_free(ended);
+    strata_lock_take(&self->lock);
+    released *ended = self->released;
+    self->released = NULL;
+    strata_lock_release(&self->lock);
+    for (released *next; ended; ended = next) {
+        next = ended->next;
+        strata_service_graph_release(ended->graph);
+        for (size_t i = 0; i < ended->count; i++)
+            strata_ref_release(ended->refs[i]);
+        strata_host_free(ended);
+    }
 }
 
-/* The frees are made on the service's thread, which allocates. */
+/* The frees are made on the service's thread, which allocates. One call for all that have come when it runs: they fill
+ * no queue. */
 static void release_there(worker *self, released *ended)
 {
     const strata_send_options first = worker_first();
-    if (worker_call(self, &first, do_nothing, NULL, release_all, ended) != STRATA_SUCCESS)
-        release_all(NULL, ended);
+    strata_lock_take(&self->lock);
+    ended->next = self->released;
+    self->released = ended;
+    strata_lock_release(&self->lock);
+    if (!ended->next && worker_call(self, &first, do_nothing, NULL, release_all, self) != STRATA_SUCCESS)
+        release_all(NULL, self);
 }
 
 /* A number that the table does not have is passed over. */

@@ -200,8 +200,8 @@ worker_end worker_serve(worker *self)
         if (end == WORKER_GOES_ON && !read)
             sleep_until(self, &round);
     }
-    if (end == WORKER_REFUSED)
-        wire_flush(&self->sending, self->socket);
+    if (end == WORKER_REFUSED && worker_flush(self) == WIRE_GOES_ON)
+        worker_flush(self); /* what was put meanwhile, such as why there is no service */
     return end;
 }
 
@@ -260,6 +260,7 @@ void worker_close(worker *self)
         if (strata_service_destroy(self->service) != STRATA_SUCCESS)
             strata_service_destroy(self->service);
         release_refs(self);
+        worker_forget_buffers(self);
     }
     wire_in_close(&self->in);
     wire_out_close(&self->sending);

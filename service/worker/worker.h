@@ -62,11 +62,12 @@ void worker_graphs_close(worker_graphs *graphs);
 /* ---- memory that the client shares ---- */
 
 typedef struct worker_buffer {
+    struct worker_buffer *next; /* in `ended` of the worker */
     struct worker *worker;
     void *memory; /* these are constant */
     size_t bytes;
     _Atomic uint64_t holders; /* the table, and copies; any thread */
-    bool registered;          /* page-locked for the device; the service's thread */
+    bool registered;          /* page-locked for the device; the service's thread, and the last holder */
 } worker_buffer;
 
 /* ---- the worker ---- */
@@ -80,12 +81,15 @@ typedef struct worker {
     worker_buffer *buffers[WIRE_BUFFER_LIMIT];
     worker_graphs graphs;
 
-    strata_lock lock;  /* of the next five */
+    strata_lock lock;  /* of the next eight */
     wire_out gathered; /* frames that are to be sent after those in `sending` */
     worker_refs refs;
-    bool sleeping; /* the main thread waits for wake_fd */
-    bool broken;   /* there was no host memory for an answer */
-    bool lost;     /* the service has stopped, and that was put */
+    bool sleeping;                    /* the main thread waits for wake_fd */
+    bool broken;                      /* there was no host memory for an answer */
+    bool lost;                        /* the service has stopped, and that was put */
+    struct worker_released *released; /* references and graphs; a call for them is queued, if there are any */
+    worker_buffer *ended;             /* that are still mapped */
+    bool unmaps;                      /* a call for them is queued */
 
     pthread_t facts; /* asks the driver for facts, each time that `wanted` is posted */
     bool has_facts;
@@ -166,6 +170,9 @@ strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, ui
 
 bool worker_take_buffer(worker *self, const worker_frame *frame);
 bool worker_drop_buffer(worker *self, const worker_frame *frame);
+
+/* Forgets those that are left when the service has ended; what is still locked goes with the process. */
+void worker_forget_buffers(worker *self);
 
 /* A host buffer of those bytes, which is the caller's. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
 strata_status worker_wrap(worker *self, uint64_t buffer, uint64_t offset, uint64_t bytes, strata_host_buffer **out);

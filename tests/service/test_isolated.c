@@ -348,6 +348,53 @@ static void shared_memory_above_the_limit_of_files_is_refused(void **state)
     strata_host_buffer_release(buffer);
 }
 
+/* What needs a descriptor answers IO while the program has none, and works afterwards. */
+static void without_descriptors_requests_say_so_and_the_next_ones_work(void **state)
+{
+    (void)state;
+    const test_descriptors before = test_count_descriptors();
+    strata_service *own = test_service_make(&test_options);
+    strata_ref *ref = test_service_allocate(own, 5000);
+    strata_host_buffer *plain = test_buffer(5000, 3), *shared;
+    strata_future *load;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit none = {.rlim_cur = 3, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const strata_status copied = test_copy(own, ref, plain, false),
+                        made = strata_service_buffer_create(own, 5000, &shared);
+    check_ok(strata_service_load(own, test_fill_ptx, 0, NULL, &load));
+    const strata_status loaded = test_take(load).status;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(copied, STRATA_ERROR_IO);
+    assert_int_equal(made, STRATA_ERROR_IO);
+    assert_int_equal(loaded, STRATA_ERROR_IO);
+    check_ok(test_copy(own, ref, plain, false));
+    check_ok(strata_service_buffer_create(own, 5000, &shared));
+    check_ok(test_copy(own, ref, shared, true));
+    assert_int_not_equal(test_load_fill(own), 0);
+    strata_host_buffer_release(plain);
+    strata_host_buffer_release(shared);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+    assert_int_equal(test_count_descriptors().count, before.count);
+}
+
+/* A process that the driver starts there, such as nvidia-modprobe, would keep it open. */
+static void no_program_that_the_worker_executes_has_its_socket(void **state)
+{
+    (void)state;
+    char path[64], line[128];
+    unsigned flags = 0;
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/3", (int)test_worker(service));
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "flags: %o", &flags);
+    fclose(file);
+    assert_int_not_equal(flags & O_CLOEXEC, 0);
+}
+
 static void a_forked_child_inherits_nothing(void **state)
 {
     (void)state;
@@ -574,6 +621,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_program_that_ignores_its_children_has_no_zombie),
         cmocka_unit_test(shared_memory_above_the_limit_of_files_is_refused),
+        cmocka_unit_test(without_descriptors_requests_say_so_and_the_next_ones_work),
+        cmocka_unit_test(no_program_that_the_worker_executes_has_its_socket),
         cmocka_unit_test(a_forked_child_inherits_nothing),
         cmocka_unit_test(shared_memory_is_sealed),
         cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),

@@ -1,7 +1,9 @@
 /* Workers that are not over soon after they were killed: the device may still write to memory that they share. */
 #include "support/worker.h"
 
-#include "service/isolated/process.h"
+#include "service/isolated/isolated.h"
+
+#include <sys/socket.h>
 
 bool __real_isolated_process_wait(isolated_process *process, uint64_t nanoseconds);
 bool __wrap_isolated_process_wait(isolated_process *process, uint64_t nanoseconds);
@@ -116,6 +118,67 @@ static void a_deadline_answers_at_once_and_the_end_comes_when_it_can(void **stat
     end(&self);
 }
 
+/* None of them is forgotten: it would stay as a zombie, and its descriptor open. */
+static void beyond_eight_workers_that_are_not_over_none_is_started(void **state)
+{
+    (void)state;
+    enum { PLACES = 8 };
+    strata_service_options options = isolated;
+    options.rebuild_limit = 64;
+    const size_t descriptors = test_count_descriptors().count;
+    strata_service *service = test_service_make(&options);
+    uint64_t generation = 0;
+    atomic_store(&slow, true);
+    for (int i = 0; i < PLACES; i++) {
+        if (i)
+            test_wait_replaced(service, generation);
+        generation = test_generation(service);
+        const pid_t worker = test_worker(service);
+        assert_true(worker > 0);
+        kill(worker, SIGKILL);
+        for (int j = 0; j < 4000 && test_generation(service) == generation; j++)
+            test_sleep_ms(1);
+    }
+    check_status(strata_service_wait_ready(service, TEST_SECOND / 2), STRATA_ERROR_TIMEOUT);
+    check_last_error(STRATA_ERROR_TIMEOUT, "8 killed workers");
+    atomic_store(&slow, false);
+    check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    check_ok(strata_service_destroy(service));
+    assert_int_equal(test_count_descriptors().count, descriptors);
+    assert_false(test_has_zombie());
+}
+
+/* What was left for want of room is sent, and with it what has ended since: the link wakes the service's thread for the
+ * first end only, so that none may be left there. */
+static void an_end_behind_others_that_waited_for_room_is_sent_with_them(void **state)
+{
+    (void)state;
+    static strata_service own;
+    service_client client = {.worker = 1, .out.bound = 1 << 20};
+    isolated_remote *released;
+    isolated_buffer *ended;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    check_ok(service_mailbox_open(&own.mailbox));
+    client.link = isolated_link_make(&own.mailbox);
+    client.socket = pair[0];
+    own.client = &client;
+    isolated_link_change_worker(client.link, client.worker, false);
+    isolated_remote_release(isolated_remote_new(client.link, 1, client.worker, false));
+    isolated_link_take(client.link, &client.released, &client.unshared);
+    isolated_remote_release(isolated_remote_new(client.link, 2, client.worker, false));
+    isolated_send(&own);
+    isolated_link_take(client.link, &released, &ended);
+    assert_null(client.released);
+    assert_null(released);
+    wire_out_close(&client.out);
+    isolated_link_unhold(client.link);
+    service_mailbox_close(&own.mailbox);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 /* Exits with 77 without a driver. */
 int main(void)
 {
@@ -125,6 +188,8 @@ int main(void)
         cmocka_unit_test(a_buffer_that_a_dying_worker_may_write_is_not_given_back),
         cmocka_unit_test(a_service_that_stops_lets_go_of_such_buffers),
         cmocka_unit_test(a_deadline_answers_at_once_and_the_end_comes_when_it_can),
+        cmocka_unit_test(beyond_eight_workers_that_are_not_over_none_is_started),
+        cmocka_unit_test(an_end_behind_others_that_waited_for_room_is_sent_with_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
