@@ -25,6 +25,8 @@ static bool notice(CUcontext context, int ordinal)
 static CUresult created(CUresult result, const CUcontext *context)
 {
     const int ordinal = result == CUDA_SUCCESS && context ? exec_ordinal_of(*context) : -1;
+    if (ordinal >= 0)
+        exec_context_await_forgetting(*context);
     if (ordinal < 0 || notice(*context, ordinal))
         return result;
     (void)EXEC_CALL(cuCtxDestroy_v2, *context);
@@ -74,13 +76,14 @@ void exec_context_ending(CUcontext context)
     mark_ending(context, true);
 }
 
+/* Another context may have the handle already: its maker waits for the last of these. */
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
-    exec_context_forget(context);
     exec_free_all_waiting(); /* a capture may have ended with it */
     exec_passed_forget(context);
     exec_device_context_ended();
+    exec_context_forget(context);
 }
 
 void exec_device_was_reset(int ordinal)
@@ -149,6 +152,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
         return result;
     }
     exec_device_was_reset(device);
+    mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
         strata_device_give_back(device);

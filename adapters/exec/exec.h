@@ -270,9 +270,12 @@ bool exec_context_uses(CUcontext context, int ordinal);
 /* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
 void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data);
 
-/* As exec_streams_mark_ending; the context is gone. */
+/* As exec_streams_mark_ending; the context is gone, and so is all that was kept of it. */
 void exec_context_mark_ending(CUcontext context, bool ending);
 void exec_context_forget(CUcontext context);
+
+/* The driver has given out a handle: waits until another thread has forgotten what had it before. */
+void exec_context_await_forgetting(CUcontext context);
 
 /* ---- frees for every stream (frees.c) ---- */
 
