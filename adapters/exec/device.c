@@ -139,12 +139,21 @@ void exec_on_stack_built(void (*call)(exec_device *device))
     when_built = call;
 }
 
+/* Another device's stack, and one of before a reset, keep their log's file. */
+static bool create_runtime(exec_device *device, bool is_first)
+{
+    strata_runtime_config config = {
+        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
+    if (strata_runtime_create(&config, &device->runtime) == STRATA_SUCCESS)
+        return true;
+    config.stack_text = exec_settings_now.stack_again;
+    return !is_first && *config.stack_text && strata_runtime_create(&config, &device->runtime) == STRATA_SUCCESS;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
-    const strata_runtime_config config = {
-        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
-    if (strata_runtime_create(&config, &device->runtime) != STRATA_SUCCESS || !find_context(device)) {
+    if (!create_runtime(device, !builds) || !find_context(device)) {
         exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
                  strata_last_error()->message,
                  exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"

@@ -2,6 +2,8 @@
 #include "support/driver.h"
 #include "support/exec.h"
 
+#include <dirent.h>
+
 /* ---- budgets ---- */
 
 static void one_budget_is_for_all_contexts_of_a_device(void **state)
@@ -30,6 +32,35 @@ static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
         free(result);
     }
     unsetenv("STRATA_SIM_MEMORY");
+}
+
+/* Returns how many files there were. */
+static int empty_folder(const char *path)
+{
+    int files = 0;
+    DIR *open = opendir(path);
+    assert_non_null(open);
+    for (const struct dirent *entry; (entry = readdir(open));)
+        files += unlink(text_of("%s/%s", path, entry->d_name)) == 0;
+    closedir(open);
+    return files;
+}
+
+/* Each stack has a file of its own. */
+static void stacks_with_a_log_keep_the_budget(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"log.slog", "log.%d.slog", "log", ".log"};
+    char path[] = "/tmp/strata.exec-XXXXXX";
+    assert_non_null(mkdtemp(path));
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        check(run_under(text_of("--fail-closed --budget 100MiB --log %s/%s", path, names[i]), "contexts around-resets"),
+              0, " 0 0 2 0 0 2\n", "");
+        assert_int_equal(empty_folder(path), 4);
+    }
+    unsetenv("STRATA_SIM_DEVICES");
+    rmdir(path);
 }
 
 /* ---- order ---- */
@@ -95,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
+        cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
         cmocka_unit_test(a_peer_s_streams_are_ordered),

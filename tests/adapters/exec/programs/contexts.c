@@ -83,6 +83,24 @@ static void fill_between_resets(void)
     printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
 }
 
+/* On each device: 60 MiB, and after a reset twice 60. */
+static void take_around_resets(void)
+{
+    CUcontext primary;
+    int count;
+    CHECK(DRIVER(cuDeviceGetCount)(&count));
+    for (int i = 0; i < 2 * count; i++) {
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, i / 2));
+        CHECK(DRIVER(cuCtxSetCurrent)(primary));
+        take(60);
+        if (i % 2)
+            take(60);
+        else
+            CHECK(DRIVER(cuDevicePrimaryCtxReset)(i / 2));
+    }
+    printf("\n");
+}
+
 /* ---- order ---- */
 
 enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
@@ -285,6 +303,7 @@ static const struct {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
     {"resets", fill_between_resets},
+    {"around-resets", take_around_resets},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
