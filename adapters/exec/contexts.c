@@ -16,8 +16,9 @@ static bool notice(CUcontext context, int ordinal)
 {
     if (!exec_context_notice(context, ordinal))
         return false;
-    if (exec_device_at((size_t)ordinal))
-        exec_order_new_context(exec_device_at((size_t)ordinal), context);
+    exec_device *device = exec_device_at((size_t)ordinal);
+    if (device)
+        exec_order_new_context(device, context);
     return true;
 }
 
@@ -70,9 +71,9 @@ static void mark_ending(CUcontext context, bool ending)
  * does later. */
 void exec_context_ending(CUcontext context)
 {
-    for (size_t i = 0; exec_streams_any() && i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            exec_order_last_words(exec_device_at(i), context);
+    exec_device *device;
+    for (size_t i = 0; exec_streams_any() && (device = exec_device_next(&i));)
+        exec_order_last_words(device, context);
     mark_ending(context, true);
 }
 
@@ -210,8 +211,9 @@ PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 static bool is_primary(CUcontext context)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i) && exec_device_at(i)->context == context)
+    const exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (device->context == context)
             return true;
     return false;
 }

@@ -137,9 +137,13 @@ int exec_ordinal_of(CUcontext context);
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
 
-/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. A
+ * reset on another thread may come between two calls, and a device be ready at the first one only. */
 size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
+
+/* The first ready device from number *i on, which becomes the one behind it. NULL: there is none. */
+exec_device *exec_device_next(size_t *i);
 
 /* A context has ended: another one may have its handle. */
 void exec_device_context_ended(void);

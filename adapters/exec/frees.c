@@ -122,9 +122,9 @@ bool exec_free_waiting(exec_device *device)
 
 void exec_free_all_waiting(void)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            exec_free_waiting(exec_device_at(i));
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        exec_free_waiting(device);
 }
 
 void exec_forget_waiting(exec_device *device)

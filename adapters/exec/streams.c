@@ -22,8 +22,9 @@ static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
         (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (exec_device_at((size_t)ordinal))
-        exec_order_new_stream(exec_device_at((size_t)ordinal), stream);
+    exec_device *device = exec_device_at((size_t)ordinal);
+    if (device)
+        exec_order_new_stream(device, stream);
     return CUDA_SUCCESS;
 }
 
@@ -87,9 +88,9 @@ STREAM_DESTROY(cuStreamDestroy_v2)
 
 static void for_each_device(void (*work)(exec_device *device))
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            work(exec_device_at(i));
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        work(device);
 }
 
 static void capture_ended(CUstream handle)

@@ -121,6 +121,14 @@ static void contexts_come_and_go_on_several_threads(void **state)
     free(result);
 }
 
+/* The device has a stack for some of them, and none for others. */
+static void questions_beside_resets_are_answered(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        check(run_under("", "contexts questions"), 0, "went on\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +140,7 @@ int main(void)
         cmocka_unit_test(a_peer_s_streams_are_ordered),
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
+        cmocka_unit_test(questions_beside_resets_are_answered),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
 }

@@ -296,6 +296,43 @@ static void use_contexts_on_threads(void)
     printf("went on\n");
 }
 
+static _Atomic bool all_asked;
+static _Atomic CUdeviceptr asked_for;
+
+static void *ask_for_a_block(void *data)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    while (!all_asked) {
+        CUdeviceptr start;
+        const CUdeviceptr block = asked_for;
+        if (!DRIVER(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, block) && start != block)
+            printf("a block begins at another address\n");
+    }
+    return data;
+}
+
+/* The answers may be those of before or behind a reset. */
+static void reset_beside_questions(void)
+{
+    enum { THREADS = 2, RESETS = 300 };
+    pthread_t threads[THREADS];
+    CUdeviceptr block = 0;
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_for_a_block, NULL));
+    for (int i = 0; i < RESETS; i++) {
+        enter_primary();
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        asked_for = block;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    }
+    all_asked = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("went on\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -309,6 +346,7 @@ static const struct {
     {"peer", read_on_a_peer},
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
+    {"questions", reset_beside_questions},
 };
 
 int main(int count, char **arguments)
