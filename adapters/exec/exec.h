@@ -249,11 +249,11 @@ bool exec_context_of_stream(CUstream stream, CUcontext *context);
 /* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 
-/* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */
+/* A capture begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* A capture has ended; true: it was the last one. */
-bool exec_capture_forget(CUstream stream);
+/* A capture has ended; true: it was the last one. With `own` only in that context: of a default stream. */
+bool exec_capture_forget(CUstream stream, CUcontext own);
 
 /* The context is gone, and its streams with it. */
 void exec_streams_forget(CUcontext context);

@@ -93,11 +93,23 @@ static void for_each_device(void (*work)(exec_device *device))
         work(device);
 }
 
+/* A default stream is the current context's. Of a green context's stream that is taken, too. */
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    if (exec_open_driver() && !exec_is_default(stream)) {
+        exec_look_up_green();
+        if (exec_context_of_stream(stream, &context))
+            return context;
+    }
+    return current_context();
+}
+
 static void capture_ended(CUstream handle)
 {
     if (!exec_captures_under_way())
         return;
-    const bool last = exec_capture_forget(handle);
+    const bool last = exec_capture_forget(handle, exec_is_default(handle) ? current_context() : NULL);
     for_each_device(exec_order_after_capture);
     if (last)
         exec_free_all_waiting();
@@ -109,7 +121,7 @@ static bool expect_capture(CUstream stream)
     if (exec_is_forked()) /* the driver refuses it */
         return true;
     for_each_device(exec_order_before_capture);
-    return exec_capture_note(stream, current_context());
+    return exec_capture_note(stream, context_of(stream));
 }
 
 static CUresult begun(CUresult result, CUstream stream)

@@ -92,6 +92,15 @@ static void the_last_work_of_a_context_is_ordered(void **state)
     under_all_policies("contexts ended", " 0\n");
 }
 
+static void a_capture_ends_with_the_context_of_its_stream(void **state)
+{
+    (void)state;
+    check(run_under("", "contexts captured"), 0,
+          "before: the stack\nin a capture: the driver\nbehind its context: the stack\n"
+          "the end of another context's: 401\nin a capture still: the driver\nbehind its context: the stack\n",
+          "");
+}
+
 static void a_peer_s_streams_are_ordered(void **state)
 {
     (void)state;
@@ -137,6 +146,7 @@ int main(void)
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
+        cmocka_unit_test(a_capture_ends_with_the_context_of_its_stream),
         cmocka_unit_test(a_peer_s_streams_are_ordered),
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),

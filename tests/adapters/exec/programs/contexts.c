@@ -191,6 +191,41 @@ static void read_on_default_streams(void)
     CHECK(DRIVER(cuMemFree)(block));
 }
 
+/* Numbers of the stack's blocks are above all of the driver's. */
+static void say_source(const char *when)
+{
+    CUdeviceptr block;
+    unsigned long long number;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuPointerGetAttribute)(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
+    printf("%s: %s\n", when, number >> 63 ? "the stack" : "the driver");
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
+/* The capture goes with the context of its stream, which is not the one that is current as it begins. */
+static void end_a_context_in_a_capture(void)
+{
+    CUcontext own;
+    CUstream stream;
+    CUgraph graph;
+    const CUcontext first = current_context();
+    say_source("before");
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    say_source("in a capture");
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    say_source("behind its context");
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuStreamBeginCapture)(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf("the end of another context's: %d\n", DRIVER(cuStreamEndCapture)(CU_STREAM_PER_THREAD, &graph));
+    say_source("in a capture still");
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    say_source("behind its context");
+}
+
 /* What a default stream reads is freed, and its context ends. */
 static void end_a_context_that_reads(void)
 {
@@ -344,6 +379,7 @@ static const struct {
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
+    {"captured", end_a_context_in_a_capture},
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
