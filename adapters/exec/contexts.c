@@ -54,7 +54,9 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
 {
     const CUresult result = EXEC_CALL(cuCtxEnablePeerAccess, peer, flags);
     const exec_here here = result == CUDA_SUCCESS ? exec_device_here() : (exec_here){0};
-    const int ordinal = here.context ? exec_ordinal_of(peer) : -1;
+    if (!here.context) /* also in a forked child, which may not take a lock */
+        return result;
+    const int ordinal = exec_ordinal_of(peer);
     const bool ends_seen = here.primary || exec_context_uses(here.context, exec_ordinal_of(here.context));
     return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }

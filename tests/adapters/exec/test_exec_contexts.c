@@ -130,6 +130,13 @@ static void contexts_come_and_go_on_several_threads(void **state)
     free(result);
 }
 
+static void children_of_threads_with_contexts_go_on(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* its own locks are held, too */
+    check(run_under("", "contexts forks"), 0, "status 0\n", "");
+}
+
 /* The device has a stack for some of them, and none for others. */
 static void questions_beside_resets_are_answered(void **state)
 {
@@ -150,6 +157,7 @@ int main(void)
         cmocka_unit_test(a_peer_s_streams_are_ordered),
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
+        cmocka_unit_test(children_of_threads_with_contexts_go_on),
         cmocka_unit_test(questions_beside_resets_are_answered),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);

@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -331,6 +333,51 @@ static void use_contexts_on_threads(void)
     printf("went on\n");
 }
 
+static _Atomic bool all_forked;
+
+static void *make_contexts(void *data)
+{
+    CUcontext own;
+    while (!all_forked) {
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuCtxDestroy)(own));
+    }
+    return data;
+}
+
+static void call_in_a_child(CUcontext context)
+{
+    CUstream stream;
+    alarm(3);
+    const bool refused = DRIVER(cuCtxCreate)(&context, 0, 0) && DRIVER(cuCtxEnablePeerAccess)(context, 0) &&
+                         DRIVER(cuStreamCreate)(&stream, 0) && DRIVER(cuStreamBeginCapture)(NULL, 0) &&
+                         DRIVER(cuCtxDestroy)(context) && DRIVER(cuDevicePrimaryCtxReset)(0);
+    _exit(refused ? 0 : 1);
+}
+
+/* A child has the locks that the threads hold. */
+static void fork_beside_threads(void)
+{
+    enum { THREADS = 3, FORKS = 150 };
+    pthread_t threads[THREADS];
+    const CUcontext context = current_context();
+    CUdeviceptr block;
+    int status = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, make_contexts, NULL));
+    for (int i = 0; i < FORKS && !status; i++) {
+        const pid_t child = fork();
+        if (child == 0)
+            call_in_a_child(context);
+        CHECK(child < 0 || waitpid(child, &status, 0) != child);
+    }
+    all_forked = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("status %d\n", status);
+}
+
 static _Atomic bool all_asked;
 static _Atomic CUdeviceptr asked_for;
 
@@ -383,6 +430,7 @@ static const struct {
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
+    {"forks", fork_beside_threads},
 };
 
 int main(int count, char **arguments)
