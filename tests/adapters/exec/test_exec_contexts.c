@@ -109,6 +109,12 @@ static void a_peer_s_streams_are_ordered(void **state)
     unsetenv("STRATA_SIM_DEVICES");
 }
 
+static void a_free_needs_the_context_of_its_default_stream(void **state)
+{
+    (void)state;
+    check_same("", "contexts no-context", "contexts no-context");
+}
+
 /* No barrier takes in its streams. */
 static void a_free_on_another_device_s_default_stream_waits(void **state)
 {
@@ -158,6 +164,7 @@ int main(void)
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
         cmocka_unit_test(children_of_threads_with_contexts_go_on),
+        cmocka_unit_test(a_free_needs_the_context_of_its_default_stream),
         cmocka_unit_test(questions_beside_resets_are_answered),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);

@@ -245,6 +245,19 @@ static void end_a_context_that_reads(void)
     printf("\n");
 }
 
+static void free_without_a_context(void)
+{
+    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    CUdeviceptr block;
+    const CUcontext first = current_context();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuCtxSetCurrent)(NULL));
+    for (size_t i = 0; i < 3; i++)
+        printf(" %d", DRIVER(cuMemFreeAsync)(block, streams[i]));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf(" %d\n", DRIVER(cuMemFreeAsync)(block, NULL));
+}
+
 /* The other device has no access but by copies, which are made on its default stream, and so is the free. */
 static void copy_without_access(void)
 {
@@ -427,6 +440,7 @@ static const struct {
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
     {"captured", end_a_context_in_a_capture},
+    {"no-context", free_without_a_context},
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
