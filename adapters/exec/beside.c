@@ -11,6 +11,7 @@
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
 #define HASH_NONFATAL_OOM          1
+#include <sched.h>
 #include <uthash.h>
 
 typedef struct noticed_context {
@@ -67,6 +68,22 @@ bool exec_context_notice(CUcontext handle, int ordinal)
     atomic_store_explicit(&any, true, memory_order_release);
     pthread_rwlock_unlock(&lock);
     return context != NULL;
+}
+
+static bool is_ending(CUcontext handle)
+{
+    pthread_rwlock_rdlock(&lock);
+    const noticed_context *context = find(handle);
+    const bool ending = context && context->ending;
+    pthread_rwlock_unlock(&lock);
+    return ending;
+}
+
+/* It has ended for the driver already: what is left to do is short. */
+void exec_context_await_forgetting(CUcontext handle)
+{
+    while (exec_contexts_any() && is_ending(handle))
+        sched_yield();
 }
 
 bool exec_context_uses(CUcontext handle, int ordinal)

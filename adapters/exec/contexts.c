@@ -16,8 +16,9 @@ static bool notice(CUcontext context, int ordinal)
 {
     if (!exec_context_notice(context, ordinal))
         return false;
-    if (exec_device_at((size_t)ordinal))
-        exec_order_new_context(exec_device_at((size_t)ordinal), context);
+    exec_device *device = exec_device_at((size_t)ordinal);
+    if (device)
+        exec_order_new_context(device, context);
     return true;
 }
 
@@ -25,6 +26,8 @@ static bool notice(CUcontext context, int ordinal)
 static CUresult created(CUresult result, const CUcontext *context)
 {
     const int ordinal = result == CUDA_SUCCESS && context ? exec_ordinal_of(*context) : -1;
+    if (ordinal >= 0)
+        exec_context_await_forgetting(*context);
     if (ordinal < 0 || notice(*context, ordinal))
         return result;
     (void)EXEC_CALL(cuCtxDestroy_v2, *context);
@@ -51,7 +54,9 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
 {
     const CUresult result = EXEC_CALL(cuCtxEnablePeerAccess, peer, flags);
     const exec_here here = result == CUDA_SUCCESS ? exec_device_here() : (exec_here){0};
-    const int ordinal = here.context ? exec_ordinal_of(peer) : -1;
+    if (!here.context) /* also in a forked child, which may not take a lock */
+        return result;
+    const int ordinal = exec_ordinal_of(peer);
     const bool ends_seen = here.primary || exec_context_uses(here.context, exec_ordinal_of(here.context));
     return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -68,19 +73,20 @@ static void mark_ending(CUcontext context, bool ending)
  * does later. */
 void exec_context_ending(CUcontext context)
 {
-    for (size_t i = 0; exec_streams_any() && i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            exec_order_last_words(exec_device_at(i), context);
+    exec_device *device;
+    for (size_t i = 0; exec_streams_any() && (device = exec_device_next(&i));)
+        exec_order_last_words(device, context);
     mark_ending(context, true);
 }
 
+/* Another context may have the handle already: its maker waits for the last of these. */
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
-    exec_context_forget(context);
     exec_free_all_waiting(); /* a capture may have ended with it */
     exec_passed_forget(context);
     exec_device_context_ended();
+    exec_context_forget(context);
 }
 
 void exec_device_was_reset(int ordinal)
@@ -149,6 +155,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
         return result;
     }
     exec_device_was_reset(device);
+    mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
         strata_device_give_back(device);
@@ -206,8 +213,9 @@ PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 static bool is_primary(CUcontext context)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i) && exec_device_at(i)->context == context)
+    const exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (device->context == context)
             return true;
     return false;
 }

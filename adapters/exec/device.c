@@ -139,12 +139,27 @@ void exec_on_stack_built(void (*call)(exec_device *device))
     when_built = call;
 }
 
+/* Another device's stack, and one of before a reset, keep their log's file. A thread that found the device before a
+ * reset may still use the runtime of then. */
+static bool create_runtime(exec_device *device, bool is_first)
+{
+    strata_runtime *runtime;
+    strata_runtime_config config = {
+        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
+    strata_status status = strata_runtime_create(&config, &runtime);
+    if (status != STRATA_SUCCESS && !is_first && exec_settings_now.stack_again[0]) {
+        config.stack_text = exec_settings_now.stack_again;
+        status = strata_runtime_create(&config, &runtime);
+    }
+    if (status == STRATA_SUCCESS)
+        device->runtime = runtime;
+    return status == STRATA_SUCCESS;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
-    const strata_runtime_config config = {
-        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
-    if (strata_runtime_create(&config, &device->runtime) != STRATA_SUCCESS || !find_context(device)) {
+    if (!create_runtime(device, !builds) || !find_context(device)) {
         exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
                  strata_last_error()->message,
                  exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"
@@ -190,11 +205,10 @@ static bool is_primary(CUcontext context, CUdevice ordinal)
 
 static exec_device *ready_with(CUcontext context)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (device && device->context == context)
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (device->context == context)
             return device;
-    }
     return NULL;
 }
 
@@ -317,6 +331,14 @@ exec_device *exec_device_at(size_t i)
     return state == EXEC_DEVICE_READY && !exec_is_forked() ? &devices[i] : NULL;
 }
 
+exec_device *exec_device_next(size_t *i)
+{
+    exec_device *device = NULL;
+    while (!device && *i < exec_device_bound())
+        device = exec_device_at((*i)++);
+    return device;
+}
+
 void exec_device_has_block(exec_device *device, const strata_block *block)
 {
     const CUdeviceptr end = block->address + block->bytes;
@@ -338,19 +360,20 @@ static bool may_have(exec_device *device, CUdeviceptr address)
 
 bool exec_device_may_have(CUdeviceptr address)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i) && may_have(exec_device_at(i), address))
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (may_have(device, address))
             return true;
     return false;
 }
 
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 {
+    exec_device *device;
     if (!strata_driver_is_open())
         return NULL;
-    for (size_t i = 0; i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (!device || !may_have(device, address))
+    for (size_t i = 0; (device = exec_device_next(&i));) {
+        if (!may_have(device, address))
             continue;
         strata_error_suppress_begin();
         const strata_status status = strata_runtime_find(device->runtime, address, block);

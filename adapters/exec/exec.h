@@ -137,9 +137,13 @@ int exec_ordinal_of(CUcontext context);
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
 
-/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. A
+ * reset on another thread may come between two calls, and a device be ready at the first one only. */
 size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
+
+/* The first ready device from number *i on, which becomes the one behind it. NULL: there is none. */
+exec_device *exec_device_next(size_t *i);
 
 /* A context has ended: another one may have its handle. */
 void exec_device_context_ended(void);
@@ -245,11 +249,11 @@ bool exec_context_of_stream(CUstream stream, CUcontext *context);
 /* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 
-/* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */
+/* A capture begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* A capture has ended; true: it was the last one. */
-bool exec_capture_forget(CUstream stream);
+/* A capture has ended; true: it was the last one. With `own` only in that context: of a default stream. */
+bool exec_capture_forget(CUstream stream, CUcontext own);
 
 /* The context is gone, and its streams with it. */
 void exec_streams_forget(CUcontext context);
@@ -270,9 +274,12 @@ bool exec_context_uses(CUcontext context, int ordinal);
 /* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
 void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data);
 
-/* As exec_streams_mark_ending; the context is gone. */
+/* As exec_streams_mark_ending; the context is gone, and so is all that was kept of it. */
 void exec_context_mark_ending(CUcontext context, bool ending);
 void exec_context_forget(CUcontext context);
+
+/* The driver has given out a handle: waits until another thread has forgotten what had it before. */
+void exec_context_await_forgetting(CUcontext context);
 
 /* ---- frees for every stream (frees.c) ---- */
 

@@ -122,9 +122,9 @@ bool exec_free_waiting(exec_device *device)
 
 void exec_free_all_waiting(void)
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            exec_free_waiting(exec_device_at(i));
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        exec_free_waiting(device);
 }
 
 void exec_forget_waiting(exec_device *device)
@@ -182,18 +182,25 @@ static CUresult free_behind_others(exec_device *device, const strata_block *bloc
     return CUDA_SUCCESS;
 }
 
-/* The current context, if the default stream is of another one than the device's. NULL: it is none, or the device's. */
-static CUcontext other_context(const exec_device *device, CUstream stream)
+/* *other: the current context, if the default stream is of another one than the device's, else NULL. Without a current
+ * context there is no default stream. */
+static CUresult find_other_context(const exec_device *device, CUstream stream, CUcontext *other)
 {
     CUcontext context = NULL;
+    *other = NULL;
     if (!exec_is_default(stream) || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS)
-        return NULL;
-    return context == device->context ? NULL : context;
+        return CUDA_SUCCESS;
+    if (context != device->context)
+        *other = context;
+    return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream)
 {
-    const CUcontext other = other_context(device, stream);
+    CUcontext other;
+    const CUresult result = find_other_context(device, stream, &other);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!other) {
         exec_order_count_free(device);
         return free_in_order(device, block, stream);

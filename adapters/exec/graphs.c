@@ -31,11 +31,11 @@ static void look_at(exec_device *device)
 /* A graph may have nodes of several devices. */
 static CUresult changed(CUresult result)
 {
+    exec_device *device;
     if (result != CUDA_SUCCESS || !atomic_load_explicit(&has_nodes, memory_order_acquire))
         return result;
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            look_at(exec_device_at(i));
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        look_at(device);
     return result;
 }
 

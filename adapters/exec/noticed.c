@@ -22,7 +22,7 @@ typedef struct noticed_stream {
 
 typedef struct captured_stream {
     CUstream handle;
-    CUcontext own; /* the thread's, when the capture began */
+    CUcontext own; /* the stream's */
     UT_hash_handle hh;
 } captured_stream;
 
@@ -174,13 +174,21 @@ bool exec_capture_note(CUstream handle, CUcontext own)
     return added;
 }
 
-bool exec_capture_forget(CUstream handle)
+/* Under the lock. Default streams have one handle in all contexts; captures are few. */
+static captured_stream *find_captured(CUstream handle, CUcontext own)
 {
-    captured_stream *stream = NULL;
+    captured_stream *stream = captured;
+    while (stream && (stream->handle != handle || (own && stream->own != own)))
+        stream = stream->hh.next;
+    return stream;
+}
+
+bool exec_capture_forget(CUstream handle, CUcontext own)
+{
     if (exec_is_forked())
         return false;
     pthread_rwlock_wrlock(&lock);
-    HASH_FIND(hh, captured, &handle, sizeof handle, stream);
+    captured_stream *stream = find_captured(handle, own);
     const bool found = stream != NULL;
     if (found) {
         HASH_DEL(captured, stream);

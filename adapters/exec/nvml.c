@@ -52,14 +52,13 @@ static exec_device *find_nvml_device(void *handle)
 {
     unsigned char wanted[16];
     CUuuid uuid;
+    exec_device *device;
     if (!strata_driver_is_open() || !strata_cu.DeviceGetUuid || !read_nvml_uuid(handle, wanted))
         return NULL;
-    for (size_t i = 0; i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (device && strata_cu.DeviceGetUuid(&uuid, device->ordinal) == CUDA_SUCCESS &&
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (strata_cu.DeviceGetUuid(&uuid, device->ordinal) == CUDA_SUCCESS &&
             memcmp(uuid.bytes, wanted, sizeof wanted) == 0)
             return device;
-    }
     return NULL;
 }
 

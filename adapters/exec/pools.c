@@ -154,9 +154,10 @@ static exec_here owner_of(CUmemoryPool pool, CUstream stream)
 /* The ready device of which this is the pool that its stack stands for. NULL: none. */
 static exec_device *device_of_default(CUmemoryPool pool)
 {
-    for (size_t i = 0; strata_driver_is_open() && i < exec_device_bound(); i++)
-        if (exec_device_at(i) && !exec_has_own_pool((int)i) && is_default_of((int)i, pool))
-            return exec_device_at(i);
+    exec_device *device;
+    for (size_t i = 0; strata_driver_is_open() && (device = exec_device_next(&i));)
+        if (!exec_has_own_pool(device->ordinal) && is_default_of(device->ordinal, pool))
+            return device;
     return NULL;
 }
 

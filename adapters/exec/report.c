@@ -146,6 +146,7 @@ static void emit_blind(const char *object, void *data)
 
 void exec_report_write(exec_report_form form, bool at_end, strata_write_callback write_text, void *data)
 {
+    exec_device *device;
     strata_emitter emitter;
     exec_free_all_waiting();
     strata_emitter_begin(&emitter, form == EXEC_REPORT_JSON ? STRATA_FORMAT_JSON : STRATA_FORMAT_TEXT, write_text,
@@ -153,9 +154,8 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
     strata_emit_count(&emitter, "process", (uint64_t)getpid());
     strata_emit_text(&emitter, "program", program_invocation_short_name);
     strata_emit_list_begin(&emitter, "devices");
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            emit_device(&emitter, exec_device_at(i), at_end);
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        emit_device(&emitter, device, at_end);
     strata_emit_list_end(&emitter);
     exec_passed_emit(&emitter);
     emit_calls(&emitter);

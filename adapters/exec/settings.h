@@ -15,9 +15,10 @@ typedef enum exec_report_form {
 /* From the environment, written once. Names as in settings.c. */
 typedef struct exec_settings {
     char stack[4096];
-    uint64_t budget;   /* bytes; 0: none, or a share of the device */
-    double share;      /* of the device, per cent; 0: none */
-    char output[4096]; /* the report's file; empty: standard error */
+    char stack_again[4096]; /* of later stacks of the process, where that text fails; empty: none */
+    uint64_t budget;        /* bytes; 0: none, or a share of the device */
+    double share;           /* of the device, per cent; 0: none */
+    char output[4096];      /* the report's file; empty: standard error */
     exec_report_form report;
     unsigned stacks; /* the most call stacks that a report lists; 0: none are taken */
     bool charged;    /* the stack has a budget */

@@ -22,8 +22,9 @@ static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
         (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (exec_device_at((size_t)ordinal))
-        exec_order_new_stream(exec_device_at((size_t)ordinal), stream);
+    exec_device *device = exec_device_at((size_t)ordinal);
+    if (device)
+        exec_order_new_stream(device, stream);
     return CUDA_SUCCESS;
 }
 
@@ -87,16 +88,28 @@ STREAM_DESTROY(cuStreamDestroy_v2)
 
 static void for_each_device(void (*work)(exec_device *device))
 {
-    for (size_t i = 0; i < exec_device_bound(); i++)
-        if (exec_device_at(i))
-            work(exec_device_at(i));
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        work(device);
+}
+
+/* A default stream is the current context's. Of a green context's stream that is taken, too. */
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    if (exec_open_driver() && !exec_is_default(stream)) {
+        exec_look_up_green();
+        if (exec_context_of_stream(stream, &context))
+            return context;
+    }
+    return current_context();
 }
 
 static void capture_ended(CUstream handle)
 {
     if (!exec_captures_under_way())
         return;
-    const bool last = exec_capture_forget(handle);
+    const bool last = exec_capture_forget(handle, exec_is_default(handle) ? current_context() : NULL);
     for_each_device(exec_order_after_capture);
     if (last)
         exec_free_all_waiting();
@@ -108,7 +121,7 @@ static bool expect_capture(CUstream stream)
     if (exec_is_forked()) /* the driver refuses it */
         return true;
     for_each_device(exec_order_before_capture);
-    return exec_capture_note(stream, current_context());
+    return exec_capture_note(stream, context_of(stream));
 }
 
 static CUresult begun(CUresult result, CUstream stream)

@@ -202,7 +202,7 @@ static bool set_preload(const exec_request *request, const char *library)
            set(request, "STRATA_EXEC_SANITIZER", sanitized ? sanitizer : NULL);
 }
 
-bool exec_prepare_environment(const exec_request *request, const char *stack)
+bool exec_prepare_environment(const exec_request *request, const char *stack, const char *again)
 {
     char library[PATH_MAX], folder[PATH_MAX], process[24], stacks[24];
     snprintf(stacks, sizeof stacks, "%u", request->stacks);
@@ -211,6 +211,7 @@ bool exec_prepare_environment(const exec_request *request, const char *stack)
         return false;
     return set_preload(request, library) && (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
            (!request->mode || set(request, "STRATA_MODE", request->mode)) && set(request, "STRATA_EXEC_STACK", stack) &&
+           set(request, "STRATA_EXEC_STACK_AGAIN", request->log ? again : NULL) &&
            set(request, "STRATA_EXEC_BUDGET", request->budget) &&
            set(request, "STRATA_EXEC_REPORT",
                !request->report ? NULL

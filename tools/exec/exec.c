@@ -201,13 +201,14 @@ static bool say_if_blind(const exec_request *request)
 static int run(int argc, char **argv)
 {
     exec_request request = {.program = argv[0]};
-    char stack[4096];
+    char stack[4096], again[4096];
     if (!command_parse(&usage, argc, argv, ARGP_IN_ORDER, &request) ||
-        !exec_compose_stack(&request, stack, sizeof stack))
+        !exec_compose_stack(&request, false, stack, sizeof stack) ||
+        !exec_compose_stack(&request, true, again, sizeof again))
         return COMMAND_USAGE;
     if (!say_if_blind(&request))
         return CANNOT_RUN;
-    if (!exec_prepare_environment(&request, stack))
+    if (!exec_prepare_environment(&request, stack, again))
         return COMMAND_USAGE;
     fflush(NULL);
     execvp(request.command[0], request.command);

@@ -15,9 +15,9 @@ typedef struct exec_request {
 
 /* ---- the stack (stack.c) ---- */
 
-/* The text of the stack that the options ask for. False, with the reason on stderr: they contradict each other, or the
- * text cannot be read. */
-bool exec_compose_stack(const exec_request *request, char *text, size_t room);
+/* The text of the stack that the options ask for; numbered: the log's name gets a number. False, with the reason on
+ * stderr: they contradict each other, or the text cannot be read. */
+bool exec_compose_stack(const exec_request *request, bool numbered, char *text, size_t room);
 
 /* ---- the program (inspect.c) ---- */
 
@@ -43,6 +43,6 @@ bool exec_find_sanitizer(const char *path, char *name, size_t room);
 /* ---- the environment (environment.c) ---- */
 
 /* Sets what the library in front of the program reads. False, with the reason on stderr. */
-bool exec_prepare_environment(const exec_request *request, const char *stack);
+bool exec_prepare_environment(const exec_request *request, const char *stack, const char *again);
 
 #endif

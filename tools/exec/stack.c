@@ -77,8 +77,20 @@ static void add_folder(text_builder *to, const char *folder)
         add(to, *folder == '%' ? "%%" : (const char[]){*folder, '\0'});
 }
 
+/* In front of the extension, for what has none at the end. */
+static void add_numbered(text_builder *to, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    char first[PATH_MAX];
+    const char *rest = dot && dot > name ? dot : name + strlen(name);
+    snprintf(first, sizeof first, "%.*s", (int)(rest - path), path);
+    add(to, first);
+    add(to, ".%n");
+    add(to, rest);
+}
+
 /* The program may go to another folder before its stack is made. */
-static bool add_log(text_builder *to, const exec_request *request)
+static bool add_log(text_builder *to, const exec_request *request, bool numbered)
 {
     char folder[PATH_MAX] = "";
     if (!request->log[0] || (request->log[0] != '/' && !getcwd(folder, sizeof folder))) {
@@ -95,7 +107,10 @@ static bool add_log(text_builder *to, const exec_request *request)
         add_folder(to, folder);
         add(to, "/");
     }
-    add(to, request->log);
+    if (numbered)
+        add_numbered(to, request->log);
+    else
+        add(to, request->log);
     add(to, "\")");
     return true;
 }
@@ -134,7 +149,7 @@ static bool is_asked_twice(const exec_request *request)
 }
 
 /* Peers: what cuMemAlloc gives can be used by those that the program enables. */
-bool exec_compose_stack(const exec_request *request, char *text, size_t room)
+bool exec_compose_stack(const exec_request *request, bool numbered, char *text, size_t room)
 {
     text_builder to = {text, room, 0, false};
     text[0] = '\0';
@@ -142,7 +157,7 @@ bool exec_compose_stack(const exec_request *request, char *text, size_t room)
         return false;
     if (request->budget || request->shared)
         add_budget(&to, request);
-    if (request->log && !add_log(&to, request))
+    if (request->log && !add_log(&to, request, numbered))
         return false;
     if (request->report && !(request->stack && has_layer(request->stack, "statistics")))
         add_layer(&to, request->stacks ? "statistics(stacks=on)" : "statistics");

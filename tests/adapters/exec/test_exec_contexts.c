@@ -2,6 +2,8 @@
 #include "support/driver.h"
 #include "support/exec.h"
 
+#include <dirent.h>
+
 /* ---- budgets ---- */
 
 static void one_budget_is_for_all_contexts_of_a_device(void **state)
@@ -30,6 +32,35 @@ static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
         free(result);
     }
     unsetenv("STRATA_SIM_MEMORY");
+}
+
+/* Returns how many files there were. */
+static int empty_folder(const char *path)
+{
+    int files = 0;
+    DIR *open = opendir(path);
+    assert_non_null(open);
+    for (const struct dirent *entry; (entry = readdir(open));)
+        files += unlink(text_of("%s/%s", path, entry->d_name)) == 0;
+    closedir(open);
+    return files;
+}
+
+/* Each stack has a file of its own. */
+static void stacks_with_a_log_keep_the_budget(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"log.slog", "log.%d.slog", "log", ".log"};
+    char path[] = "/tmp/strata.exec-XXXXXX";
+    assert_non_null(mkdtemp(path));
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        check(run_under(text_of("--fail-closed --budget 100MiB --log %s/%s", path, names[i]), "contexts around-resets"),
+              0, " 0 0 2 0 0 2\n", "");
+        assert_int_equal(empty_folder(path), 4);
+    }
+    unsetenv("STRATA_SIM_DEVICES");
+    rmdir(path);
 }
 
 /* ---- order ---- */
@@ -61,12 +92,27 @@ static void the_last_work_of_a_context_is_ordered(void **state)
     under_all_policies("contexts ended", " 0\n");
 }
 
+static void a_capture_ends_with_the_context_of_its_stream(void **state)
+{
+    (void)state;
+    check(run_under("", "contexts captured"), 0,
+          "before: the stack\nin a capture: the driver\nbehind its context: the stack\n"
+          "the end of another context's: 401\nin a capture still: the driver\nbehind its context: the stack\n",
+          "");
+}
+
 static void a_peer_s_streams_are_ordered(void **state)
 {
     (void)state;
     setenv("STRATA_SIM_DEVICES", "2", 1);
     under_all_policies("contexts peer", " 0 0 0 0 0 0\n 0 0\nwent on\n");
     unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_free_needs_the_context_of_its_default_stream(void **state)
+{
+    (void)state;
+    check_same("", "contexts no-context", "contexts no-context");
 }
 
 /* No barrier takes in its streams. */
@@ -90,16 +136,36 @@ static void contexts_come_and_go_on_several_threads(void **state)
     free(result);
 }
 
+static void children_of_threads_with_contexts_go_on(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* its own locks are held, too */
+    check(run_under("", "contexts forks"), 0, "status 0\n", "");
+}
+
+/* The device has a stack for some of them, and none for others. */
+static void questions_beside_resets_are_answered(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        check(run_under("", "contexts questions"), 0, "went on\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
+        cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
+        cmocka_unit_test(a_capture_ends_with_the_context_of_its_stream),
         cmocka_unit_test(a_peer_s_streams_are_ordered),
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(a_free_on_another_device_s_default_stream_waits),
+        cmocka_unit_test(children_of_threads_with_contexts_go_on),
+        cmocka_unit_test(a_free_needs_the_context_of_its_default_stream),
+        cmocka_unit_test(questions_beside_resets_are_answered),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
 }

@@ -69,6 +69,12 @@ static void streams_end_with_their_context(void **state)
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
 
+static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB", "ends made-again"), 0, "the same handle: 0 2\n", "");
+}
+
 static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
 {
     (void)state;
@@ -191,6 +197,7 @@ int main(void)
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(streams_end_with_their_context),
+        cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),

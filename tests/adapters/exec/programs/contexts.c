@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -81,6 +83,24 @@ static void fill_between_resets(void)
     }
     take(1);
     printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
+}
+
+/* On each device: 60 MiB, and after a reset twice 60. */
+static void take_around_resets(void)
+{
+    CUcontext primary;
+    int count;
+    CHECK(DRIVER(cuDeviceGetCount)(&count));
+    for (int i = 0; i < 2 * count; i++) {
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, i / 2));
+        CHECK(DRIVER(cuCtxSetCurrent)(primary));
+        take(60);
+        if (i % 2)
+            take(60);
+        else
+            CHECK(DRIVER(cuDevicePrimaryCtxReset)(i / 2));
+    }
+    printf("\n");
 }
 
 /* ---- order ---- */
@@ -173,6 +193,41 @@ static void read_on_default_streams(void)
     CHECK(DRIVER(cuMemFree)(block));
 }
 
+/* Numbers of the stack's blocks are above all of the driver's. */
+static void say_source(const char *when)
+{
+    CUdeviceptr block;
+    unsigned long long number;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuPointerGetAttribute)(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
+    printf("%s: %s\n", when, number >> 63 ? "the stack" : "the driver");
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
+/* The capture goes with the context of its stream, which is not the one that is current as it begins. */
+static void end_a_context_in_a_capture(void)
+{
+    CUcontext own;
+    CUstream stream;
+    CUgraph graph;
+    const CUcontext first = current_context();
+    say_source("before");
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    say_source("in a capture");
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    say_source("behind its context");
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuStreamBeginCapture)(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf("the end of another context's: %d\n", DRIVER(cuStreamEndCapture)(CU_STREAM_PER_THREAD, &graph));
+    say_source("in a capture still");
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    say_source("behind its context");
+}
+
 /* What a default stream reads is freed, and its context ends. */
 static void end_a_context_that_reads(void)
 {
@@ -188,6 +243,19 @@ static void end_a_context_that_reads(void)
     CHECK(DRIVER(cuCtxSetCurrent)(first));
     write_again_and_look(writer, first, first, false);
     printf("\n");
+}
+
+static void free_without_a_context(void)
+{
+    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    CUdeviceptr block;
+    const CUcontext first = current_context();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuCtxSetCurrent)(NULL));
+    for (size_t i = 0; i < 3; i++)
+        printf(" %d", DRIVER(cuMemFreeAsync)(block, streams[i]));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf(" %d\n", DRIVER(cuMemFreeAsync)(block, NULL));
 }
 
 /* The other device has no access but by copies, which are made on its default stream, and so is the free. */
@@ -278,6 +346,88 @@ static void use_contexts_on_threads(void)
     printf("went on\n");
 }
 
+static _Atomic bool all_forked;
+
+static void *make_contexts(void *data)
+{
+    CUcontext own;
+    while (!all_forked) {
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuCtxDestroy)(own));
+    }
+    return data;
+}
+
+static void call_in_a_child(CUcontext context)
+{
+    CUstream stream;
+    alarm(3);
+    const bool refused = DRIVER(cuCtxCreate)(&context, 0, 0) && DRIVER(cuCtxEnablePeerAccess)(context, 0) &&
+                         DRIVER(cuStreamCreate)(&stream, 0) && DRIVER(cuStreamBeginCapture)(NULL, 0) &&
+                         DRIVER(cuCtxDestroy)(context) && DRIVER(cuDevicePrimaryCtxReset)(0);
+    _exit(refused ? 0 : 1);
+}
+
+/* A child has the locks that the threads hold. */
+static void fork_beside_threads(void)
+{
+    enum { THREADS = 3, FORKS = 150 };
+    pthread_t threads[THREADS];
+    const CUcontext context = current_context();
+    CUdeviceptr block;
+    int status = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, make_contexts, NULL));
+    for (int i = 0; i < FORKS && !status; i++) {
+        const pid_t child = fork();
+        if (child == 0)
+            call_in_a_child(context);
+        CHECK(child < 0 || waitpid(child, &status, 0) != child);
+    }
+    all_forked = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("status %d\n", status);
+}
+
+static _Atomic bool all_asked;
+static _Atomic CUdeviceptr asked_for;
+
+static void *ask_for_a_block(void *data)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    while (!all_asked) {
+        CUdeviceptr start;
+        const CUdeviceptr block = asked_for;
+        if (!DRIVER(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, block) && start != block)
+            printf("a block begins at another address\n");
+    }
+    return data;
+}
+
+/* The answers may be those of before or behind a reset. */
+static void reset_beside_questions(void)
+{
+    enum { THREADS = 2, RESETS = 300 };
+    pthread_t threads[THREADS];
+    CUdeviceptr block = 0;
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_for_a_block, NULL));
+    for (int i = 0; i < RESETS; i++) {
+        enter_primary();
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        asked_for = block;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    }
+    all_asked = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("went on\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -285,11 +435,16 @@ static const struct {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
     {"resets", fill_between_resets},
+    {"around-resets", take_around_resets},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
+    {"captured", end_a_context_in_a_capture},
+    {"no-context", free_without_a_context},
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
+    {"questions", reset_beside_questions},
+    {"forks", fork_beside_threads},
 };
 
 int main(int count, char **arguments)

@@ -165,6 +165,22 @@ static void end_beside_another_thread(void)
     printf("went on\n");
 }
 
+/* By the handle of one that another thread is about to forget. Its memory is counted. */
+static void make_beside_another_thread(void)
+{
+    pthread_t thread;
+    CUcontext context, again;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxCreate)(&context, 0, 0));
+    CHECK(pthread_create(&thread, NULL, destroy, context));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuCtxCreate)(&again, 0, 0));
+    printf("%s handle:", again == context ? "the same" : "another");
+    printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+    CHECK(pthread_join(thread, NULL));
+    printf(" %d\n", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+}
+
 static void detach(void)
 {
     WIDER(cuCtxDetach, "cuCtxDetach", 2000);
@@ -276,7 +292,7 @@ static const struct {
     {"destroy", end_beside_another_thread}, {"detach", detach},
     {"detach-once", detach_once},           {"reset", ask_behind_a_reset},
     {"references", count_references},       {"green-reads", free_behind_a_green_stream},
-    {"reset-beside", ask_beside_a_reset},
+    {"reset-beside", ask_beside_a_reset},   {"made-again", make_beside_another_thread},
 };
 
 int main(int count, char **arguments)
