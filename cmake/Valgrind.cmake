@@ -33,13 +33,13 @@ set(STRATA_NOT_UNDER_drd "^(busy_flag|peers|pool_own_frees|reference_threads|(se
 
 # Without --full, memcheck checks these, which take it half a minute: from each folder the tests of what has memory of its own,
 # and of the simulated driver one policy, which delays work.
-set(STRATA_SHORT_UNDER_memcheck "^(aligned|binning|budget|budget_calls|budget_retired|budget_waiting|call_stack|callback|capture_mempool|deferred|device_state|failure_callback|fallback|guard_sampling_calls|layer_stacks|log_requests|logging|managed|pinned|pool|pool_cache|pool_free_waits|pool_sharing|reference_memory|stack_text|statistics|status|stream_ends|thread_sanitizer|(async|binning_moments|conditionals|direct|fence|foreign_memory|graph_events|graph_parts|pool_hits|pool_limit|references|stream_frees|uses|uses_refused|sim_(capture|check_memory|faults|graphs|host_memory|kernels|memory|streams|vmm))[.]late|examples[.]first_program[.]late|examples[.]graph_memory[.]late|examples[.]two_streams[.]late)$")
+set(STRATA_SHORT_UNDER_memcheck "^(binning|budget|budget_calls|budget_retired|budget_waiting|call_stack|callback|deferred|device_state|failure_callback|layer_stacks|log_requests|logging|managed|pinned|pool|pool_cache|pool_free_waits|pool_sharing|reference_memory|stack_text|statistics|status|stream_ends|thread_sanitizer|(async|binning_moments|conditionals|direct|fence|foreign_memory|graph_events|graph_parts|pool_hits|pool_limit|references|stream_frees|uses|uses_refused|sim_(capture|check_memory|faults|graphs|host_memory|kernels|memory|streams|vmm))[.]late|examples[.]first_program[.]late|examples[.]graph_memory[.]late|examples[.]two_streams[.]late)$")
 
 # Without --full, DRD checks the tests whose threads share data under locks, semaphores and conditions, which it
-# understands: a part of the simulated driver and of the sources, and the counters of budget and statistics. The other tests take
+# understands: a part of the simulated driver and of the sources, and budgets. The other tests take
 # the lock-free paths, of which it reports what tests/valgrind.supp does not name, and how they are named depends on
 # what a compiler inlines; the thread sanitizer checks them all.
-set(STRATA_SHORT_UNDER_drd "^(sim_(capture|faults|hooks|kernels|memory|values)[.]random|direct[.]random|binning_orphans|budget_accounts|budget_retired|budget_slots|callback|counters|driver_scope|emitter|failure_callback|managed|pinned|replay_kernels)$")
+set(STRATA_SHORT_UNDER_drd "^(sim_(capture|faults|hooks|kernels|memory|values)[.]random|direct[.]random|binning_orphans|budget_accounts|budget_retired|callback|driver_scope|emitter|failure_callback|managed|pinned|replay_kernels)$")
 
 # strata_under_valgrind(name program [argument...]): registers the Valgrind tests of a test that runs the program.
 # Deferred to the end of the folder's CMakeLists.txt, when the test's properties are complete.

@@ -109,8 +109,10 @@ bool exec_open_driver(void)
 
 static bool find_context(exec_device *device)
 {
-    if (strata_cu.DevicePrimaryCtxRetain(&device->context, device->ordinal) != CUDA_SUCCESS)
+    CUcontext context;
+    if (strata_cu.DevicePrimaryCtxRetain(&context, device->ordinal) != CUDA_SUCCESS)
         return false;
+    device->context = context;
     strata_cu.DevicePrimaryCtxRelease(device->ordinal); /* the runtime has it, too */
     return true;
 }
@@ -178,7 +180,8 @@ static exec_device_state start(exec_device *device, int ordinal)
     pthread_mutex_lock(&starting);
     exec_device_state state = (exec_device_state)atomic_load(&device->state);
     if (state == EXEC_DEVICE_NONE) {
-        device->ordinal = ordinal;
+        if (device->ordinal != ordinal)
+            device->ordinal = ordinal;
         state = build(device) ? EXEC_DEVICE_READY : EXEC_DEVICE_FAILED;
         atomic_store_explicit(&device->state, state, memory_order_release);
         if (state == EXEC_DEVICE_READY && atomic_load(&device_bound) <= (size_t)ordinal)

@@ -73,13 +73,14 @@ typedef enum exec_device_state {
 } exec_device_state;
 
 typedef struct exec_device {
-    _Atomic int state; /* exec_device_state; written under device.c's lock, read by any thread; the members below are
-                          constant while it is READY */
-    int ordinal;
-    strata_runtime *runtime;
-    CUcontext context;              /* the primary one */
-    _Atomic unsigned number;        /* of the runtime, among all that were made in this process; any thread */
-    strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
+    /* Written under device.c's lock while the state is not READY. A thread that found it READY may still read the rest,
+     * and hear of the stack of before a reset or the one behind it. */
+    _Atomic int state; /* exec_device_state */
+    int ordinal;       /* written before the first stack alone */
+    _Atomic(strata_runtime *) runtime;
+    _Atomic(CUcontext) context;               /* the primary one */
+    _Atomic unsigned number;                  /* of the runtime, among all that were made in this process */
+    _Atomic(strata_budget_account *) account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
 
@@ -88,14 +89,14 @@ typedef struct exec_device {
 
     /* order.c */
     pthread_mutex_t publishing;
-    _Atomic uint64_t frees;     /* begun so far, but for those that wait for a barrier; any thread */
-    _Atomic uint64_t published; /* of these, before the latest barrier; under `publishing` */
-    CUevent event;              /* the latest barrier's, or NULL; under `publishing` */
-    CUevent last_work;          /* recorded on one stream after another, or NULL; under `publishing` */
-    bool memory_is_ordered;     /* a new block waits for work of its stream: of the stack, or a guard's fill */
+    _Atomic uint64_t frees;         /* begun so far, but for those that wait for a barrier; any thread */
+    _Atomic uint64_t published;     /* of these, before the latest barrier; under `publishing` */
+    CUevent event;                  /* the latest barrier's, or NULL; under `publishing` */
+    CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
+    _Atomic bool memory_is_ordered; /* a new block waits for work of its stream: of the stack, or a guard's fill */
 
     /* frees.c */
-    bool frees_at_once;               /* the stack's layers are to see each free as it is made */
+    _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
     _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
     _Atomic uint64_t waiting;         /* bytes of frees that wait; under frees.c's lock, read by any thread */
     _Atomic uint32_t waiting_count;   /* the same frees */
