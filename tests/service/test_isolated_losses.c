@@ -1,24 +1,10 @@
 /* The device service, isolated: workers that are lost, and those that come after them. */
 #include <errno.h>
 
-#include "support/service.h"
+#include "support/one_service.h"
 #include "support/worker.h"
 
 static strata_service_options test_options = {.form = STRATA_SERVICE_ISOLATED};
-static strata_service *service;
-
-static int make_service(void **state)
-{
-    (void)state;
-    service = test_service_make(&test_options);
-    return 0;
-}
-
-static int destroy_service(void **state)
-{
-    (void)state;
-    return strata_service_destroy(service) == STRATA_SUCCESS ? 0 : -1;
-}
 
 static int lost, made_ready;
 

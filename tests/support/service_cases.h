@@ -5,27 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/service.h"
+#include "support/one_service.h"
 
 #include <strata/service_blas.h>
 #include <strata/service_graph.h>
 #include <strata/service_replay.h>
-
-static strata_service_options test_options;
-static strata_service *service;
-
-static int make_service(void **state)
-{
-    (void)state;
-    service = test_service_make(&test_options);
-    return 0;
-}
-
-static int destroy_service(void **state)
-{
-    (void)state;
-    return strata_service_destroy(service) == STRATA_SUCCESS ? 0 : -1;
-}
 
 /* ---- memory ---- */
 

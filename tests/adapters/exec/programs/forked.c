@@ -1,46 +1,17 @@
 /* Forks in the middle of Strata's code, on a driver that answers some calls of a child, too (wider_driver.c). The child
  * has all locks as they were, and its one thread holds some of them: a call that takes one waits for ever. */
 #define _GNU_SOURCE
+#include "interrupted.h"
 #include "wider_calls.h"
 
-#include <link.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 enum { FORKS = 30, MAPPED = 0x55, HELD = 0x7e00 };
-
-/* Where the code of strata exec lies. */
-static struct {
-    uintptr_t from, to;
-} library;
-
-static int find_library(struct dl_phdr_info *info, size_t size, void *data)
-{
-    (void)size;
-    (void)data;
-    if (!strstr(info->dlpi_name, "libstrata-exec"))
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
-            library.from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-            library.to = library.from + info->dlpi_phdr[i].p_memsz;
-        }
-    return 1;
-}
-
-static uintptr_t interrupted_at(const ucontext_t *context)
-{
-#if defined(__x86_64__)
-    return (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-    return (uintptr_t)context->uc_mcontext.pc;
-#endif
-}
 
 /* ---- calls ---- */
 
@@ -117,7 +88,7 @@ static void fork_in_between(int number, siginfo_t *info, void *context)
     int status = 0;
     (void)number;
     (void)info;
-    if (at < library.from || at >= library.to || forks >= FORKS || stuck)
+    if (at < strata_code.from || at >= strata_code.to || forks >= FORKS || stuck)
         return;
     forks++;
     const pid_t child = fork();
@@ -138,7 +109,7 @@ int main(void)
     alarm(60); /* instead of a wait for ever */
     sigaction(SIGPROF, &action, NULL);
     setitimer(ITIMER_PROF, &often, NULL);
-    for (unsigned i = 0; library.to && forks < FORKS && !stuck; i++)
+    for (unsigned i = 0; strata_code.to && forks < FORKS && !stuck; i++)
         call((int)(i % 5));
     setitimer(ITIMER_PROF, &never, NULL);
     if (stuck)

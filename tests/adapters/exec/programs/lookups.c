@@ -4,6 +4,7 @@
 #include "driver_calls.h"
 
 #include "adapters/exec/hooks.h"
+#include "interrupted.h"
 
 #include <link.h>
 #include <signal.h>
@@ -160,34 +161,6 @@ static void look_up_quietly(void)
 
 /* ---- interrupted ---- */
 
-/* Where the code of strata exec lies. */
-static struct {
-    uintptr_t from, to;
-} library;
-
-static int find_library(struct dl_phdr_info *info, size_t size, void *data)
-{
-    (void)size;
-    (void)data;
-    if (!strstr(info->dlpi_name, "libstrata-exec"))
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
-            library.from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-            library.to = library.from + info->dlpi_phdr[i].p_memsz;
-        }
-    return 1;
-}
-
-static uintptr_t interrupted_at(const ucontext_t *context)
-{
-#if defined(__x86_64__)
-    return (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-    return (uintptr_t)context->uc_mcontext.pc;
-#endif
-}
-
 static void *cuda;
 static volatile sig_atomic_t interruptions, wrong;
 
@@ -207,7 +180,7 @@ static void look_up_in_between(int number, siginfo_t *info, void *context)
     const uintptr_t at = interrupted_at(context);
     (void)number;
     (void)info;
-    if (at < library.from || at >= library.to)
+    if (at < strata_code.from || at >= strata_code.to)
         return;
     interruptions++;
     wrong += !look_up_some();
