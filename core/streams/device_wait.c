@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/streams/timeline.h"
 
 enum { WAIT_BYTES = 4096 };
 
@@ -81,12 +82,24 @@ strata_status strata_device_wait(strata_device *device)
         return status;
     }
     const char *call = NULL;
+    const uint64_t failures = strata_timelines_failures();
     CUresult result = fill_memory(memory, &call);
     if (result == CUDA_SUCCESS)
         result = free_memory(memory, &call);
     strata_call_scope_leave(&scope);
     give_memory(device, memory);
+    if (result == CUDA_SUCCESS)
+        strata_timelines_note_device_wait(device, failures);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, call, "waiting for all work of device %d", device->ordinal);
+}
+
+void strata_device_wait_if_uncovered(strata_device *device)
+{
+    if (!strata_timelines_need_device_wait(device))
+        return;
+    strata_error_suppress_begin();
+    strata_device_wait(device);
+    strata_error_suppress_end(false);
 }
