@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -52,6 +53,19 @@ static strata_status make_file(size_t bytes, int *out)
     const strata_status status = fail("ftruncate", bytes);
     close(fd);
     return status;
+}
+
+size_t isolated_mapping_limit(void)
+{
+    enum { USUAL = 65530 };
+    char text[32] = "";
+    const int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return USUAL;
+    const ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    const unsigned long long limit = length > 0 ? strtoull(text, NULL, 10) : 0;
+    return limit ? (size_t)limit : USUAL;
 }
 
 static size_t whole_pages(size_t bytes)
