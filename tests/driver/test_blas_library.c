@@ -1,4 +1,5 @@
 /* The choice of the cuBLAS library, and libraries that cannot be used. Each choice is a process of its own. */
+#include <dlfcn.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,6 +206,16 @@ static void after_a_failure_a_call_tries_again(void **state)
     run("next_call_tries_again", "STRATA_BLAS=/nowhere/libcublas.so.13", NULL);
 }
 
+/* This program contains all of Strata, and has asked for nothing yet. */
+static void neither_the_driver_nor_cublas_is_linked(void **state)
+{
+    static const char *const names[] = {"libcuda.so.1",    "libcudart.so.12",   "libcudart.so.13",  "libcublas.so.12",
+                                        "libcublas.so.13", "libcublasLt.so.12", "libcublasLt.so.13"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_null(dlopen(names[i], RTLD_LAZY | RTLD_NOLOAD));
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
@@ -216,6 +227,7 @@ int main(int count, char **arguments)
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neither_the_driver_nor_cublas_is_linked),
         cmocka_unit_test(a_path_that_leads_nowhere_is_named_with_its_variable),
         cmocka_unit_test(a_word_without_a_slash_is_refused),
         cmocka_unit_test(a_library_that_is_no_blas_is_refused),

@@ -31,14 +31,20 @@ static void a_worker_that_is_killed_at_rest_is_replaced(void **state)
     strata_service *own = test_service_make(&options);
     strata_ref *ref = test_service_allocate(own, 64);
     strata_ref_memory memory;
+    strata_generation_watch *watch;
+    uint64_t changes;
     const uint64_t generation = test_generation(own);
     const pid_t worker = test_worker(own);
+    check_ok(strata_generation_watch_create(strata_service_device_state(own), NULL, NULL, &watch));
     assert_true(worker > 0);
     assert_int_equal(kill(worker, SIGKILL), 0);
     test_wait_replaced(own, generation);
     check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     assert_int_equal(memory.stale, STRATA_STALE_CONTEXT_REBUILT);
     assert_int_equal(test_generation(own), generation + 1);
+    check_ok(strata_generation_watch_take(watch, &changes));
+    assert_int_equal(changes, 1);
+    check_ok(strata_generation_watch_destroy(watch));
     assert_int_not_equal(test_worker(own), worker);
     check_ok(strata_ref_release(ref));
     check_ok(strata_ref_release(test_service_allocate(own, 64)));
@@ -125,6 +131,36 @@ static void a_kernel_that_faults_costs_the_generation_and_not_the_service(void *
     check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     check_ok(strata_ref_release(ref));
     check_ok(strata_service_destroy(own));
+}
+
+/* In each way of completion: a context in error runs no host function. */
+static void what_is_behind_a_kernel_that_faults_is_answered_at_once(void **state)
+{
+    (void)state;
+    enum { BEHIND = 20 };
+    for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
+        strata_service_options options = test_options;
+        options.completion = (strata_completion_mode)mode;
+        strata_service *own = test_service_make(&options);
+        strata_ref *ref = test_service_allocate(own, 64);
+        strata_host_buffer *buffer = test_buffer(64, 1);
+        strata_future *behind[BEHIND], *fault = test_poison(own);
+        for (int i = 0; i < BEHIND; i++)
+            if (strata_service_copy_from_host(own, buffer, ref, NULL, &behind[i]) != STRATA_SUCCESS)
+                behind[i] = NULL; /* it is known already */
+        strata_future_wait(fault);
+        const uint64_t told = test_clock();
+        for (int i = 0; i < BEHIND; i++)
+            if (behind[i])
+                strata_host_buffer_release(test_take(behind[i]).buffer);
+        assert_true(test_clock() - told < test_long_enough(100000000));
+        assert_int_equal(test_take(fault).failure, STRATA_FAILURE_POISONED);
+        check_ok(strata_ref_release(test_service_allocate(own, 64)));
+        assert_int_equal(strata_host_buffer_handles(buffer), 1);
+        strata_host_buffer_release(buffer);
+        check_ok(strata_ref_release(ref));
+        check_ok(strata_service_destroy(own));
+    }
 }
 
 static void a_worker_that_stops_answering_is_replaced(void **state)
@@ -275,6 +311,27 @@ static void while_a_worker_cannot_be_replaced_a_timeout_says_why(void **state)
     assert_false(test_has_zombie());
 }
 
+/* While there is no worker, requests wait, and can be cancelled. */
+static void a_request_that_waits_for_a_worker_can_be_cancelled(void **state)
+{
+    (void)state;
+    char *before = copy_worker();
+    strata_service_options options = test_options;
+    options.rebuild_limit = 64;
+    strata_service *own = lose_worker_for_good(&options);
+    strata_future *cancelled, *limited;
+    const strata_send_options send = {.timeout = 1000000};
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &cancelled));
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &send, &limited));
+    check_ok(strata_future_cancel(cancelled));
+    assert_int_equal(test_take(cancelled).status, STRATA_ERROR_CANCELLED);
+    assert_int_equal(test_take(limited).status, STRATA_ERROR_TIMEOUT);
+    take_back_worker(before);
+    check_ok(strata_service_wait_ready(own, 60ull * TEST_SECOND));
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+}
+
 /* Until an attempt has failed, and says so. */
 static void await_failure(strata_service *own, const char *words)
 {
@@ -392,12 +449,14 @@ int main(void)
         cmocka_unit_test(what_a_killed_worker_had_begun_answers_poisoned_at_once),
         cmocka_unit_test(a_module_of_a_worker_that_has_ended_is_not_taken_for_another_one),
         cmocka_unit_test(a_kernel_that_faults_costs_the_generation_and_not_the_service),
+        cmocka_unit_test(what_is_behind_a_kernel_that_faults_is_answered_at_once),
         cmocka_unit_test(a_worker_that_stops_answering_is_replaced),
         cmocka_unit_test(a_worker_at_rest_is_not_asked),
         cmocka_unit_test(too_many_losses_stop_the_service),
         cmocka_unit_test(three_losses_in_a_minute_are_survived_by_default),
         cmocka_unit_test(a_worker_that_cannot_be_replaced_stops_the_service_after_three_attempts),
         cmocka_unit_test(while_a_worker_cannot_be_replaced_a_timeout_says_why),
+        cmocka_unit_test(a_request_that_waits_for_a_worker_can_be_cancelled),
         cmocka_unit_test(a_shortage_of_descriptors_is_said_and_the_service_goes_on_after_it),
         cmocka_unit_test(a_worker_without_descriptors_for_the_driver_says_so_and_the_next_one_works),
         cmocka_unit_test(a_buffer_of_the_service_works_with_the_next_worker),
