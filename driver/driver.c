@@ -3,6 +3,8 @@
 #include "driver/driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
@@ -280,6 +282,16 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
     return library;
 }
 
+/* The loader says so in words alone, and not where it looked in several folders. */
+static bool lacks_descriptors(void)
+{
+    const int fd = open("/", O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE;
+    close(fd);
+    return false;
+}
+
 static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
 {
     snprintf(opened.library, sizeof opened.library, "libcuda.so.1");
@@ -313,6 +325,8 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
         void *library = try_cuda(table, failure);
         if (library && opened.device_count > 0)
             return library;
+        if (!library && lacks_descriptors())
+            return NULL; /* there may be a GPU */
         if (library)
             dlclose(library);
         return try_simulated(table, failure);
@@ -344,6 +358,10 @@ static bool open_locked(strata_driver_failure *failure)
     strata_entry_table table = {0};
     void *library =
         try_choice(opened.choice, environment && *environment ? start_folder : choice_folder, &table, failure);
+    if (!library && lacks_descriptors()) {
+        failure->lacks_descriptors = true;
+        add_words(failure, "; no file descriptor is left: close some, or raise the limit (ulimit -n)");
+    }
     if (!library)
         return false;
     opened.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;

@@ -5,6 +5,7 @@
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
+#include "core/streams/device_wait.h"
 #include "runtime/captures.h"
 #include "runtime/graph_frees.h"
 #include "runtime/references.h"
@@ -145,6 +146,7 @@ strata_status strata_runtime_reap_pending(strata_runtime *runtime)
     strata_status status = strata_check_runtime_now(runtime);
     size_t bytes;
     if (status == STRATA_SUCCESS) {
+        strata_device_wait_if_uncovered(runtime->device); /* first: what then is known can be freed */
         strata_references_free_deferred(runtime);
         strata_graphs_free_due(runtime);
     }

@@ -519,7 +519,8 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     return status;
 }
 
-/* In whatever mode: the end of an executable graph would spoil captures (sim/driver/graph_exec.c). */
+/* In whatever mode: the end of an executable graph would spoil captures (sim/driver/graph_exec.c). What is refused is
+ * not tried again: the error may be that of earlier work, and the object be gone. */
 static void destroy_for_driver(const strata_graph *graph)
 {
     strata_call_scope scope;

@@ -7,6 +7,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/stack/calls.h"
+#include "core/streams/device_wait.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/captures.h"
 #include "runtime/device_state.h"
@@ -129,6 +130,8 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     const bool usable = is_usable(runtime);
     strata_any_stream_frees_try();
     status = strata_captures_discard(runtime);
+    if (status == STRATA_SUCCESS && usable)
+        strata_device_wait_if_uncovered(runtime->device);
     if (status == STRATA_SUCCESS)
         status = check_references_released(runtime);
     if (status == STRATA_SUCCESS)

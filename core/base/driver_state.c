@@ -16,6 +16,8 @@ strata_status strata_driver_open(void)
         status = STRATA_ERROR_SHUT_DOWN;
     else if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         status = STRATA_ERROR_FORKED;
+    else if (failure.lacks_descriptors)
+        status = STRATA_ERROR_IO;
     else if (failure.call)
         status = STRATA_ERROR_DRIVER;
     strata_error *error = strata_error_begin(status);

@@ -8,6 +8,7 @@
 #include "core/stack/calls.h"
 #include "core/stack/exit_look.h"
 #include "core/stack/neighbours.h"
+#include "core/streams/device_wait.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +85,8 @@ strata_status strata_stack_close(strata_stack *stack)
         return status;
     strata_resource *top = stack->layers[0];
     size_t bytes;
+    if (strata_device_is_usable(stack->device))
+        strata_device_wait_if_uncovered(stack->device);
     status =
         strata_device_is_usable(stack->device) ? strata_reap_internally(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN && status != STRATA_ERROR_DEVICE_RESET)

@@ -9,4 +9,9 @@
  * OUT_OF_HOST_MEMORY, DRIVER. */
 strata_status strata_device_wait(strata_device *device);
 
+/* Waits so only if streams of the device that are gone, or of which only the program knows the handle, have work whose
+ * completion is unknown: the driver refused to record an event and to wait for them. A wait that succeeds completes all
+ * of that work that was submitted before; raises nothing. For calls that wait on the host for all that is pending. */
+void strata_device_wait_if_uncovered(strata_device *device);
+
 #endif

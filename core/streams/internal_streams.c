@@ -40,6 +40,7 @@ strata_status strata_internal_stream_destroy(strata_device *device, CUstream str
     if (status == STRATA_SUCCESS) {
         *gone = true;
         strata_stream_await_frees(&left);
+        /* Not tried again if it fails: the error may be that of earlier work, and the stream be gone. */
         CUresult result = strata_cu.StreamDestroy(stream);
         if (result != CUDA_SUCCESS)
             status = strata_fail_driver(result, "cuStreamDestroy", "destroying an internal stream");

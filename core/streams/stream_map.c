@@ -150,6 +150,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;
     timeline->early = early;
+    timeline->of_device = true;
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
     atomic_store_explicit(&timeline->known_as, early ? STRATA_NO_STREAM : handle, memory_order_release);
     strata_spin_release(&timeline->lock);

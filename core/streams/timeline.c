@@ -17,6 +17,7 @@
 _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
 const char strata_no_stream = 0;
 _Atomic bool strata_timelines_uncovered;
+static _Atomic uint64_t failures;       /* how often work was left without an event; any thread */
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
 /* Number 0 is unused. Changes under the stream map's lock; any thread, relaxed. */
 static _Atomic uint32_t timeline_count = 1;
@@ -68,6 +69,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     timeline->kind = kind;
     timeline->stream = stream;
     timeline->early = false;
+    timeline->of_device = kind == STRATA_TIMELINE_KNOWN;
     atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
     strata_spin_release(&timeline->lock);
     return timeline;
@@ -276,6 +278,7 @@ static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch
         event->clock = strata_clock_ref(timeline->clock);
     }
     timeline->uncovered = false;
+    timeline->of_device = true;
 }
 
 /* A stream accepts only events of its own context: finds the device of an unknown stream that was first used with
@@ -351,6 +354,17 @@ void strata_timeline_close(strata_timeline *timeline)
         close_open_epoch(timeline, event);
 }
 
+/* Later work has another epoch: a wait for the device that begins from now on covers what was submitted so far. The
+ * lock is held. */
+static void leave_uncovered(strata_timeline *timeline, uint64_t epoch)
+{
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    timeline->uncovered = true;
+    timeline->uncovered_epoch = epoch;
+    timeline->uncovered_at = atomic_fetch_add(&failures, 1) + 1;
+    atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_release);
+}
+
 /* No event could be recorded. The lock is held. */
 static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)
 {
@@ -364,8 +378,7 @@ static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *
     }
     if (open) /* it does not cover the latest work */
         open->epoch = epoch - 1;
-    timeline->uncovered = true;
-    atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_relaxed);
+    leave_uncovered(timeline, epoch);
     return status;
 }
 
@@ -499,7 +512,8 @@ static strata_status event_for_locked(strata_timeline *timeline, strata_point po
     if (!event && !all_recorded(timeline))
         return strata_fail(
             STRATA_ERROR_STREAM_MISUSE,
-            "the completion of work on a stream that is gone is unknown: recording its event had failed");
+            "the completion of work on a stream that is gone is unknown: recording its event had failed%s",
+            timeline->of_device ? "; strata_runtime_reap_pending waits for the device, and then it is known" : "");
     if (!event && !(event = last_event_for(timeline, epoch)))
         return STRATA_SUCCESS;
     close_open_epoch(timeline, event);
@@ -790,4 +804,49 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
     if (status == STRATA_SUCCESS && known)
         raise_completed(timeline, epoch);
     return status;
+}
+
+/* ---- work without an event ---- */
+
+uint64_t strata_timelines_failures(void)
+{
+    return atomic_load(&failures);
+}
+
+/* The next timeline from *number on whose work without an event a wait for the device covers: any, or only one that is
+ * covered by nothing else. It is locked. NULL: none. */
+static strata_timeline *next_uncovered(const strata_device *device, uint16_t *number, bool only_gone)
+{
+    strata_timeline *timeline;
+    for (; *number <= STRATA_TIMELINE_LAST && (timeline = strata_timeline_numbered(*number)); ++*number) {
+        strata_spin_take(&timeline->lock);
+        if (timeline->uncovered && timeline->of_device && timeline->device == device &&
+            !(only_gone && timeline->kind == STRATA_TIMELINE_KNOWN))
+            return timeline;
+        strata_spin_release(&timeline->lock);
+    }
+    return NULL;
+}
+
+bool strata_timelines_need_device_wait(const strata_device *device)
+{
+    uint16_t number = 1;
+    if (!atomic_load_explicit(&strata_timelines_uncovered, memory_order_acquire))
+        return false;
+    strata_timeline *timeline = next_uncovered(device, &number, true);
+    if (timeline)
+        strata_spin_release(&timeline->lock);
+    return timeline != NULL;
+}
+
+void strata_timelines_note_device_wait(const strata_device *device, uint64_t before)
+{
+    strata_timeline *timeline;
+    for (uint16_t number = 1; before && (timeline = next_uncovered(device, &number, false)); number++) {
+        if (timeline->uncovered_at <= before) {
+            raise_completed(timeline, timeline->uncovered_epoch);
+            timeline->uncovered = false;
+        }
+        strata_spin_release(&timeline->lock);
+    }
 }

@@ -51,7 +51,10 @@ typedef struct strata_timeline {
     strata_clock *clock;        /* what the stream has waited for */
     strata_event *events[STRATA_TIMELINE_EVENTS];
     unsigned next_event;               /* the oldest */
+    bool of_device;                    /* the stream is known to be of the device's context */
     bool uncovered;                    /* recording and waiting failed: some work has no event */
+    uint64_t uncovered_epoch;          /* the last epoch of that work */
+    uint64_t uncovered_at;             /* the number of that failure among those of all timelines */
     unsigned recording_batches;        /* that stored the current point in blocks and will record its event */
     unsigned host_waits;               /* threads that wait for the stream by its handle, without the lock */
     unsigned handle_holds;             /* of strata_stream_hold */
@@ -75,8 +78,15 @@ typedef struct strata_stream_ref {
 /* By number. Set once, under the map's lock; timelines are reused and never freed. */
 extern _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT] __attribute__((visibility("hidden")));
 
-/* Whether any timeline has work without an event. Any thread. */
+/* Whether any timeline ever had work without an event. Any thread. */
 extern _Atomic bool strata_timelines_uncovered __attribute__((visibility("hidden")));
+
+/* Work without an event whose stream's handle is not known any more is learnt to be complete by a wait for the device.
+ * Whether there is such work on streams of the device's context; how often work was left without an event so far; and,
+ * after a wait that began when `failures` had been read: what was left by then is complete. */
+bool strata_timelines_need_device_wait(const strata_device *device);
+uint64_t strata_timelines_failures(void);
+void strata_timelines_note_device_wait(const strata_device *device, uint64_t failures);
 
 /* NULL if it was never created. */
 static inline strata_timeline *strata_timeline_numbered(uint16_t number)

@@ -115,7 +115,8 @@ typedef struct strata_runtime_budget {
 STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget);
 
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
- * and what was not reaped stays pending. */
+ * and what was not reaped stays pending. If a stream has work that could be neither recorded nor waited for, it waits
+ * for all work of the device. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
 /* Returns free memory to the device until at most keep_bytes stay reserved. *released (may be NULL): bytes, 0 where the
@@ -150,7 +151,9 @@ STRATA_API bool strata_runtime_supports_block_use_tracking(strata_runtime *runti
  * Without a prepare it answers STREAM_MISUSE; the rest is not checked: on another stream it records the use there; with
  * a stronger access it records a write that was not ordered after other streams' reads. After DRIVER or
  * OUT_OF_HOST_MEMORY the use could be neither recorded nor waited for, and the block is not pinned any more: the caller
- * waits for the work before the block is freed, or used on another stream. Errors: USE_AFTER_FREE,
+ * waits for the work before the block is freed, or used on another stream. Where Strata knows of such work, it refuses
+ * both, STREAM_MISUSE, until it learns of its end: by a later use of that stream, or, for a stream of which an event
+ * was recorded once or that was registered, by strata_runtime_reap_pending. Errors: USE_AFTER_FREE,
  * FOREIGN_POINTER, STREAM_CAPTURE, STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
                                                           CUstream stream, strata_access access);

@@ -128,6 +128,18 @@ static strata_status open_client(strata_service *service)
     return STRATA_SUCCESS;
 }
 
+static bool make_pair(int pair[2])
+{
+    isolated_descriptors_begin();
+    const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
+    const int error = errno;
+    for (int i = 0; i < 2 && made; i++)
+        isolated_descriptor_add(pair[i]);
+    isolated_descriptors_end();
+    errno = error;
+    return made;
+}
+
 /* The worker's end of the pair is in no other process, and in this one only until the worker has it. */
 static strata_status start(strata_service *service)
 {
@@ -137,10 +149,8 @@ static strata_status start(strata_service *service)
     strata_status status = isolated_program_find(service->options.worker, path, sizeof path);
     if (status != STRATA_SUCCESS)
         return status;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+    if (!make_pair(pair))
         return strata_fail(STRATA_ERROR_IO, "a worker has no socket: socketpair: %s", strerror(errno));
-    isolated_descriptor_add(pair[0]);
-    isolated_descriptor_add(pair[1]);
     status = isolated_process_start(path, pair[1], &client->process);
     isolated_descriptor_close(pair[1]);
     if (status != STRATA_SUCCESS) {

@@ -3,8 +3,12 @@
 #ifndef STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 #define STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 
-/* Any thread. -1 is ignored. */
+/* Any thread. A descriptor is made and added between begin and end, so that no child is forked in between; no wait, and
+ * no close of an added one, in there. -1 is ignored. */
+void isolated_descriptors_begin(void);
 void isolated_descriptor_add(int fd);
+void isolated_descriptors_end(void);
+
 void isolated_descriptor_close(int fd);
 
 #endif

@@ -4,6 +4,8 @@
 #include "runtime/references.h"
 #include "service/isolated/isolated.h"
 
+#include <pthread.h>
+
 isolated_link *isolated_link_make(service_mailbox *box)
 {
     isolated_link *link = strata_host_zalloc(sizeof *link);
@@ -37,11 +39,39 @@ void isolated_remote_free(isolated_remote *remote)
     isolated_link_unhold(link);
 }
 
+static _Atomic size_t buffer_count; /* of all services of the process; any thread, relaxed */
+static pthread_once_t limit_is_read = PTHREAD_ONCE_INIT;
+static size_t buffer_limit;
+
+/* Each is a mapping here and in the worker. At the limit of those no process can go on: half is left for all else. */
+static void read_limit(void)
+{
+    buffer_limit = isolated_mapping_limit() / 2;
+}
+
+static strata_status count_buffer(void)
+{
+    pthread_once(&limit_is_read, read_limit);
+    if (atomic_fetch_add_explicit(&buffer_count, 1, memory_order_relaxed) < buffer_limit)
+        return STRATA_SUCCESS;
+    atomic_fetch_sub_explicit(&buffer_count, 1, memory_order_relaxed);
+    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY,
+                       "there are %zu host buffers of isolated device services, which is half of the mappings that a "
+                       "process may have (vm.max_map_count); release some, or use larger ones",
+                       buffer_limit);
+}
+
+static void uncount_buffer(void)
+{
+    atomic_fetch_sub_explicit(&buffer_count, 1, memory_order_relaxed);
+}
+
 void isolated_buffer_free(isolated_buffer *buffer)
 {
     isolated_link *link = buffer->link;
     isolated_memory_close(&buffer->memory);
     strata_host_free(buffer);
+    uncount_buffer();
     isolated_link_unhold(link);
 }
 
@@ -158,12 +188,18 @@ static void end_buffer(void *memory, size_t bytes, void *data)
 strata_status isolated_buffer_make(isolated_link *link, size_t bytes, strata_host_buffer **out)
 {
     isolated_memory memory;
-    strata_status status = isolated_memory_make(bytes, &memory);
+    strata_status status = count_buffer();
     if (status != STRATA_SUCCESS)
         return status;
+    status = isolated_memory_make(bytes, &memory);
+    if (status != STRATA_SUCCESS) {
+        uncount_buffer();
+        return status;
+    }
     isolated_buffer *buffer = strata_host_zalloc(sizeof *buffer);
     if (!buffer) {
         isolated_memory_close(&memory);
+        uncount_buffer();
         return strata_fail_host_memory("a host buffer");
     }
     *buffer = (isolated_buffer){.link = hold(link), .memory = memory};

@@ -2,11 +2,11 @@
 #include "core/base/error.h"
 #include "runtime/references.h"
 #include "service/graph.h"
+#include "service/isolated/descriptors.h"
 #include "service/isolated/isolated.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Every function that sends a kind of request: SUCCESS, all of it is sent; NOT_READY without a record, there is no room
  * now; else why it fails. */
@@ -196,7 +196,7 @@ static strata_status send_file(service_client *client, strata_future *request, w
     if (status == STRATA_SUCCESS)
         wire_put_descriptor(&client->out, kind, number, payload, payload_bytes, fd, true);
     else
-        close(fd);
+        isolated_descriptor_close(fd);
     return status;
 }
 

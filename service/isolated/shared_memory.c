@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -54,18 +55,28 @@ static strata_status make_file(size_t bytes, int *out)
     return status;
 }
 
+size_t isolated_mapping_limit(void)
+{
+    enum { USUAL = 65530 };
+    char text[32] = "";
+    const int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return USUAL;
+    const ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    const unsigned long long limit = length > 0 ? strtoull(text, NULL, 10) : 0;
+    return limit ? (size_t)limit : USUAL;
+}
+
 static size_t whole_pages(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return bytes > SIZE_MAX - page ? bytes : (bytes + page - 1) / page * page;
 }
 
-/* A forked child has no part of it: its bytes are the parent's. */
-strata_status isolated_memory_make(size_t bytes, isolated_memory *out)
+static strata_status make_memory(size_t size, isolated_memory *out)
 {
-    const size_t size = whole_pages(bytes);
     int fd = -1;
-    *out = (isolated_memory){.fd = -1};
     strata_status status = make_file(size, &fd);
     if (status != STRATA_SUCCESS)
         return status;
@@ -82,6 +93,19 @@ strata_status isolated_memory_make(size_t bytes, isolated_memory *out)
     isolated_descriptor_add(fd);
     *out = (isolated_memory){.bytes = memory, .size = size, .fd = fd};
     return STRATA_SUCCESS;
+}
+
+/* A forked child has no part of it: its bytes are the parent's. Errors are raised outside: the log callback is the
+ * program's. */
+strata_status isolated_memory_make(size_t bytes, isolated_memory *out)
+{
+    *out = (isolated_memory){.fd = -1};
+    strata_error_suppress_begin();
+    isolated_descriptors_begin();
+    const strata_status status = make_memory(whole_pages(bytes), out);
+    isolated_descriptors_end();
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
 void isolated_memory_close(isolated_memory *memory)
@@ -108,12 +132,17 @@ static bool write_all(int fd, const unsigned char *content, size_t bytes)
 strata_status isolated_memory_of(const void *content, size_t bytes, int *out)
 {
     int fd = -1;
+    strata_error_suppress_begin();
+    isolated_descriptors_begin();
     strata_status status = make_file(bytes, &fd);
+    isolated_descriptor_add(fd);
+    isolated_descriptors_end();
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status != STRATA_SUCCESS)
         return status;
     if (!write_all(fd, content, bytes) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_WRITE) != 0) {
         status = fail("write", bytes);
-        close(fd);
+        isolated_descriptor_close(fd);
         return status;
     }
     *out = fd;

@@ -2,6 +2,7 @@
 #include "service/isolated/wire.h"
 
 #include "core/base/host_memory.h"
+#include "service/isolated/descriptors.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum { FIRST_ROOM = 1 << 14 };
 static void drop_descriptor(wire_out *out)
 {
     if (out->descriptors[0].owned)
-        close(out->descriptors[0].fd);
+        isolated_descriptor_close(out->descriptors[0].fd);
     out->descriptor_count--;
     memmove(out->descriptors, out->descriptors + 1, out->descriptor_count * sizeof out->descriptors[0]);
 }

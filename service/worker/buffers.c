@@ -133,6 +133,9 @@ static void locked(strata_future *future, void *data)
 
 /* ---- the table ---- */
 
+static worker_buffer unmapped; /* in the place of each buffer that the process has no room for */
+
+/* NULL: it is no memory that can be shared. */
 static worker_buffer *map(worker *self, int fd, uint64_t bytes)
 {
     if (!bytes || bytes > (uint64_t)INT64_MAX || !isolated_memory_is_sealed(fd, bytes))
@@ -142,14 +145,14 @@ static worker_buffer *map(worker *self, int fd, uint64_t bytes)
     if (!buffer) {
         if (memory != MAP_FAILED)
             munmap(memory, bytes);
-        return NULL;
+        return &unmapped;
     }
     *buffer = (worker_buffer){.worker = self, .memory = memory, .bytes = bytes};
     atomic_init(&buffer->holders, 2); /* the table, and the call below */
     return buffer;
 }
 
-/* A buffer that cannot be mapped is missing, and copies with it are refused. */
+/* Copies with a buffer that cannot be mapped are refused. */
 bool worker_take_buffer(worker *self, const worker_frame *frame)
 {
     wire_buffer read;
@@ -166,6 +169,8 @@ bool worker_take_buffer(worker *self, const worker_frame *frame)
     if (!buffer)
         return true;
     self->buffers[frame->head.number] = buffer;
+    if (buffer == &unmapped)
+        return true;
     const strata_send_options first = worker_first();
     if (worker_call(self, &first, lock_pages, buffer, locked, buffer) != STRATA_SUCCESS)
         unhold(buffer);
@@ -178,7 +183,7 @@ bool worker_drop_buffer(worker *self, const worker_frame *frame)
         return false;
     worker_buffer *buffer = self->buffers[frame->head.number];
     self->buffers[frame->head.number] = NULL;
-    if (buffer)
+    if (buffer && buffer != &unmapped)
         unhold(buffer);
     return true;
 }
@@ -194,7 +199,12 @@ strata_status worker_wrap(worker *self, uint64_t number, uint64_t offset, uint64
 {
     worker_buffer *buffer = number < WIRE_BUFFER_LIMIT ? self->buffers[number] : NULL;
     if (!buffer)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the worker could not map shared buffer %llu, or has none",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the worker has no shared buffer %llu",
+                           (unsigned long long)number);
+    if (buffer == &unmapped)
+        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY,
+                           "the worker had no room to map shared buffer %llu: no address space, or too many mappings "
+                           "(vm.max_map_count); release host buffers, this one too, and make others",
                            (unsigned long long)number);
     if (!bytes || offset > buffer->bytes || bytes > buffer->bytes - offset)
         return strata_fail(

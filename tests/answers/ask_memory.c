@@ -92,7 +92,8 @@ void ask_memory(void)
     ask(cu.MemGetInfo(NULL, NULL), "memory.info.both_null");
 }
 
-static void ask_wait(const char *call, CUstream stream, const char *kind)
+/* `ends`: the stream is destroyed while its work is under way. */
+static void ask_wait(const char *call, CUstream stream, const char *kind, bool ends)
 {
     CUdeviceptr address = new_memory(4 * MIB);
     void *pinned = NULL;
@@ -101,6 +102,8 @@ static void ask_wait(const char *call, CUstream stream, const char *kind)
     CUdeviceptr other = 0;
     void *host = NULL;
     size_t bytes;
+    if (ends)
+        cu.StreamDestroy(stream);
     switch (call[0]) {
     case 'a':
         other = new_memory(4 * MIB);
@@ -138,8 +141,13 @@ void ask_memory_waits(void)
     warm_up(streams[1]);
     cu.MemFree(new_memory(4 * MIB));
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        ask_wait(calls[i], streams[0], "blocking");
-        ask_wait(calls[i], streams[1], "non_blocking");
+        ask_wait(calls[i], streams[0], "blocking", false);
+        ask_wait(calls[i], streams[1], "non_blocking", false);
+    }
+    for (size_t i = 1; i < sizeof calls / sizeof calls[0]; i += 2) {
+        CUstream blocking = new_stream(CU_STREAM_DEFAULT), non_blocking = new_stream(CU_STREAM_NON_BLOCKING);
+        ask_wait(calls[i], blocking, "destroyed_blocking", true);
+        ask_wait(calls[i], non_blocking, "destroyed_non_blocking", true);
     }
 }
 

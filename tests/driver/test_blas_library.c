@@ -1,4 +1,5 @@
 /* The choice of the cuBLAS library, and libraries that cannot be used. Each choice is a process of its own. */
+#include <dlfcn.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,23 @@ static void path_is_opened(void)
     check_opened(getenv("STRATA_BLAS"));
 }
 
+static void version_is_told(void)
+{
+    strata_blas_info info;
+    check_opened(getenv("STRATA_BLAS"));
+    open_runtime();
+    child_ok(strata_blas_create(runtime, NULL, NULL, &blas));
+    child_ok(strata_blas_get_info(blas, &info));
+    child_check(strcmp(info.version, getenv("STRATA_TEST_VERSION")) == 0);
+    child_ok(strata_blas_destroy(blas));
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void version_11_is_too_old(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "is cuBLAS 11.4.5; Strata needs 12 or 13");
+}
+
 /* A library that is not found may be there at the next call. */
 static void next_call_tries_again(void)
 {
@@ -199,10 +217,41 @@ static void a_blas_is_chosen_by_its_path(void **state)
     run("path_is_opened", choice, NULL);
 }
 
+/* Skips where the build has no such libraries. */
+static void run_with_version(const char *scenario, const char *version)
+{
+    char name[32], choice[4200], told[48];
+    snprintf(name, sizeof name, "STRATA_TEST_CUBLAS_%s", version);
+    const char *path = getenv(name);
+    if (!path)
+        skip();
+    snprintf(choice, sizeof choice, "STRATA_BLAS=%s", path);
+    snprintf(told, sizeof told, "STRATA_TEST_VERSION=%s.4.5", version);
+    run(scenario, choice, told);
+}
+
+static void versions_12_and_13_are_taken_and_older_ones_refused(void **state)
+{
+    (void)state;
+    run_with_version("version_is_told", "12");
+    run_with_version("version_is_told", "13");
+    run_with_version("version_11_is_too_old", "11");
+}
+
 static void after_a_failure_a_call_tries_again(void **state)
 {
     (void)state;
     run("next_call_tries_again", "STRATA_BLAS=/nowhere/libcublas.so.13", NULL);
+}
+
+/* This program contains all of Strata, and has asked for nothing yet. */
+static void neither_the_driver_nor_cublas_is_linked(void **state)
+{
+    static const char *const names[] = {"libcuda.so.1",    "libcudart.so.12",   "libcudart.so.13",  "libcublas.so.12",
+                                        "libcublas.so.13", "libcublasLt.so.12", "libcublasLt.so.13"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_null(dlopen(names[i], RTLD_LAZY | RTLD_NOLOAD));
 }
 
 int main(int count, char **arguments)
@@ -212,10 +261,12 @@ int main(int count, char **arguments)
         TEST_SCENARIO(library_that_is_no_blas),     TEST_SCENARIO(stand_in_that_is_not_beside_its_driver),
         TEST_SCENARIO(stand_in_without_a_cpu_blas), TEST_SCENARIO(stand_in_with_a_library_that_is_no_cpu_blas),
         TEST_SCENARIO(stand_in_is_found),           TEST_SCENARIO(path_is_opened),
-        TEST_SCENARIO(next_call_tries_again),
+        TEST_SCENARIO(next_call_tries_again),       TEST_SCENARIO(version_is_told),
+        TEST_SCENARIO(version_11_is_too_old),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neither_the_driver_nor_cublas_is_linked),
         cmocka_unit_test(a_path_that_leads_nowhere_is_named_with_its_variable),
         cmocka_unit_test(a_word_without_a_slash_is_refused),
         cmocka_unit_test(a_library_that_is_no_blas_is_refused),
@@ -224,6 +275,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_stand_in_without_a_cpu_blas_says_what_to_install),
         cmocka_unit_test(a_library_that_is_no_cpu_blas_is_refused),
         cmocka_unit_test(a_blas_is_chosen_by_its_path),
+        cmocka_unit_test(versions_12_and_13_are_taken_and_older_ones_refused),
         cmocka_unit_test(after_a_failure_a_call_tries_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

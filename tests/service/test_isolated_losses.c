@@ -1,8 +1,13 @@
 /* The device service, isolated: workers that are lost, and those that come after them. */
-#include <errno.h>
-
 #include "support/one_service.h"
 #include "support/worker.h"
+
+#include "service/isolated/process.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 static strata_service_options test_options = {.form = STRATA_SERVICE_ISOLATED};
 
@@ -26,14 +31,20 @@ static void a_worker_that_is_killed_at_rest_is_replaced(void **state)
     strata_service *own = test_service_make(&options);
     strata_ref *ref = test_service_allocate(own, 64);
     strata_ref_memory memory;
+    strata_generation_watch *watch;
+    uint64_t changes;
     const uint64_t generation = test_generation(own);
     const pid_t worker = test_worker(own);
+    check_ok(strata_generation_watch_create(strata_service_device_state(own), NULL, NULL, &watch));
     assert_true(worker > 0);
     assert_int_equal(kill(worker, SIGKILL), 0);
     test_wait_replaced(own, generation);
     check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     assert_int_equal(memory.stale, STRATA_STALE_CONTEXT_REBUILT);
     assert_int_equal(test_generation(own), generation + 1);
+    check_ok(strata_generation_watch_take(watch, &changes));
+    assert_int_equal(changes, 1);
+    check_ok(strata_generation_watch_destroy(watch));
     assert_int_not_equal(test_worker(own), worker);
     check_ok(strata_ref_release(ref));
     check_ok(strata_ref_release(test_service_allocate(own, 64)));
@@ -120,6 +131,36 @@ static void a_kernel_that_faults_costs_the_generation_and_not_the_service(void *
     check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     check_ok(strata_ref_release(ref));
     check_ok(strata_service_destroy(own));
+}
+
+/* In each way of completion: a context in error runs no host function. */
+static void what_is_behind_a_kernel_that_faults_is_answered_at_once(void **state)
+{
+    (void)state;
+    enum { BEHIND = 20 };
+    for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
+        strata_service_options options = test_options;
+        options.completion = (strata_completion_mode)mode;
+        strata_service *own = test_service_make(&options);
+        strata_ref *ref = test_service_allocate(own, 64);
+        strata_host_buffer *buffer = test_buffer(64, 1);
+        strata_future *behind[BEHIND], *fault = test_poison(own);
+        for (int i = 0; i < BEHIND; i++)
+            if (strata_service_copy_from_host(own, buffer, ref, NULL, &behind[i]) != STRATA_SUCCESS)
+                behind[i] = NULL; /* it is known already */
+        strata_future_wait(fault);
+        const uint64_t told = test_clock();
+        for (int i = 0; i < BEHIND; i++)
+            if (behind[i])
+                strata_host_buffer_release(test_take(behind[i]).buffer);
+        assert_true(test_clock() - told < test_long_enough(100000000));
+        assert_int_equal(test_take(fault).failure, STRATA_FAILURE_POISONED);
+        check_ok(strata_ref_release(test_service_allocate(own, 64)));
+        assert_int_equal(strata_host_buffer_handles(buffer), 1);
+        strata_host_buffer_release(buffer);
+        check_ok(strata_ref_release(ref));
+        check_ok(strata_service_destroy(own));
+    }
 }
 
 static void a_worker_that_stops_answering_is_replaced(void **state)
@@ -270,6 +311,115 @@ static void while_a_worker_cannot_be_replaced_a_timeout_says_why(void **state)
     assert_false(test_has_zombie());
 }
 
+/* While there is no worker, requests wait, and can be cancelled. */
+static void a_request_that_waits_for_a_worker_can_be_cancelled(void **state)
+{
+    (void)state;
+    char *before = copy_worker();
+    strata_service_options options = test_options;
+    options.rebuild_limit = 64;
+    strata_service *own = lose_worker_for_good(&options);
+    strata_future *cancelled, *limited;
+    const strata_send_options send = {.timeout = 1000000};
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &cancelled));
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &send, &limited));
+    check_ok(strata_future_cancel(cancelled));
+    assert_int_equal(test_take(cancelled).status, STRATA_ERROR_CANCELLED);
+    assert_int_equal(test_take(limited).status, STRATA_ERROR_TIMEOUT);
+    take_back_worker(before);
+    check_ok(strata_service_wait_ready(own, 60ull * TEST_SECOND));
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+}
+
+/* Until an attempt has failed, and says so. */
+static void await_failure(strata_service *own, const char *words)
+{
+    for (int i = 0; i < 1000; i++) {
+        check_status(strata_service_wait_ready(own, 10000000), STRATA_ERROR_TIMEOUT);
+        if (strstr(strata_last_error()->message, words))
+            break;
+    }
+    check_last_error(STRATA_ERROR_TIMEOUT, words);
+}
+
+static void set_descriptor_limit(rlim_t most)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = most;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* What waits is done when the shortage is over. */
+static void a_shortage_of_descriptors_is_said_and_the_service_goes_on_after_it(void **state)
+{
+    (void)state;
+    struct rlimit limit;
+    if (test_under_valgrind())
+        skip(); /* it keeps the limit itself, for some calls */
+    strata_service *own = test_service_make(&test_options);
+    const uint64_t generation = test_generation(own);
+    strata_future *future;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    set_descriptor_limit(3);
+    kill(test_worker(own), SIGKILL);
+    while (test_generation(own) == generation)
+        test_sleep_ms(1);
+    const strata_status sent = strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future);
+    await_failure(own, "a worker has no socket: socketpair: Too many open files");
+    set_descriptor_limit(limit.rlim_cur);
+    check_ok(sent);
+    check_ok(strata_future_wait(future));
+    strata_answer answer;
+    check_ok(strata_future_take(future, &answer));
+    strata_future_release(future);
+    check_ok(strata_ref_release(answer.ref));
+    check_ok(strata_service_destroy(own));
+}
+
+/* A worker that has `most` descriptors at most, or if the file is gone as many as this program. */
+static void make_short_worker(char *script, size_t room, const char *file, unsigned most)
+{
+    char program[PATH_MAX];
+    check_ok(isolated_program_find(NULL, program, sizeof program));
+    snprintf(script, room, "%s.sh", file);
+    FILE *out = fopen(script, "we");
+    assert_non_null(out);
+    fprintf(out, "#!/bin/sh\n[ ! -e '%s' ] || ulimit -S -n %u\nexec '%s' \"$@\"\n", file, most, program);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(chmod(script, 0700), 0);
+}
+
+static void a_worker_without_descriptors_for_the_driver_says_so_and_the_next_one_works(void **state)
+{
+    (void)state;
+    char file[] = "/tmp/strata-test-XXXXXX", script[64];
+    strata_service_options options = test_options;
+    if (test_under_valgrind())
+        skip();
+    const int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    unlink(file);
+    make_short_worker(script, sizeof script, file, 6);
+    options.worker = script;
+    strata_service *own = test_service_make(&options);
+    const uint64_t generation = test_generation(own);
+    const int mark = open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(mark >= 0);
+    kill(test_worker(own), SIGKILL);
+    while (test_generation(own) == generation)
+        test_sleep_ms(1);
+    await_failure(own, "no file descriptor is left");
+    unlink(file);
+    check_ok(strata_service_wait_ready(own, 20ull * TEST_SECOND));
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+    unlink(script);
+    close(fd);
+    close(mark);
+}
+
 static void a_buffer_of_the_service_works_with_the_next_worker(void **state)
 {
     (void)state;
@@ -303,12 +453,16 @@ int main(void)
         cmocka_unit_test(what_a_killed_worker_had_begun_answers_poisoned_at_once),
         cmocka_unit_test(a_module_of_a_worker_that_has_ended_is_not_taken_for_another_one),
         cmocka_unit_test(a_kernel_that_faults_costs_the_generation_and_not_the_service),
+        cmocka_unit_test(what_is_behind_a_kernel_that_faults_is_answered_at_once),
         cmocka_unit_test(a_worker_that_stops_answering_is_replaced),
         cmocka_unit_test(a_worker_at_rest_is_not_asked),
         cmocka_unit_test(too_many_losses_stop_the_service),
         cmocka_unit_test(three_losses_in_a_minute_are_survived_by_default),
         cmocka_unit_test(a_worker_that_cannot_be_replaced_stops_the_service_after_three_attempts),
         cmocka_unit_test(while_a_worker_cannot_be_replaced_a_timeout_says_why),
+        cmocka_unit_test(a_request_that_waits_for_a_worker_can_be_cancelled),
+        cmocka_unit_test(a_shortage_of_descriptors_is_said_and_the_service_goes_on_after_it),
+        cmocka_unit_test(a_worker_without_descriptors_for_the_driver_says_so_and_the_next_one_works),
         cmocka_unit_test(a_buffer_of_the_service_works_with_the_next_worker),
     };
     return cmocka_run_group_tests(tests, make_service, destroy_service);

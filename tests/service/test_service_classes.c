@@ -85,11 +85,9 @@ static void any_other_failure_stops_the_service_by_default(void **state)
 }
 
 /* cublasLt has no algorithm for f8 matrices of odd sizes. */
-static void cublas_fails_with_its_name_and_its_own_text(void **state)
+static void meet_failure_of_cublas(strata_service *service)
 {
-    (void)state;
     enum { SIDE = 15 };
-    strata_service *service = test_service_make(NULL);
     strata_ref *refs[2];
     strata_future *future;
     strata_answer answer;
@@ -114,6 +112,7 @@ static void cublas_fails_with_its_name_and_its_own_text(void **state)
         print_message("skipped: %s\n", strata_last_error()->message);
     } else {
         assert_int_equal(status, STRATA_ERROR_LIBRARY);
+        check_last_error(STRATA_ERROR_LIBRARY, "cublasLt");
         check_last_error(STRATA_ERROR_LIBRARY, "CUBLAS_STATUS_NOT_SUPPORTED");
         check_ok(strata_future_take(future, &answer));
         assert_int_equal(answer.failure, STRATA_FAILURE_LIBRARY);
@@ -121,6 +120,24 @@ static void cublas_fails_with_its_name_and_its_own_text(void **state)
     strata_future_release(future);
     check_ok(strata_ref_release(refs[0]));
     check_ok(strata_ref_release(refs[1]));
+}
+
+static void cublas_fails_with_its_name_and_its_own_text(void **state)
+{
+    (void)state;
+    strata_service *service = test_service_make(NULL);
+    meet_failure_of_cublas(service);
+    check_ok(strata_service_destroy(service));
+}
+
+/* The text comes from another process. */
+static void cublas_fails_in_a_worker_with_its_name_and_its_own_text(void **state)
+{
+    (void)state;
+    const strata_service_options options = {.form = STRATA_SERVICE_ISOLATED};
+    strata_service *service = test_service_make(&options);
+    meet_failure_of_cublas(service);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
     check_ok(strata_service_destroy(service));
 }
 
@@ -172,6 +189,7 @@ int main(void)
         cmocka_unit_test(a_failure_that_is_unrecoverable_stops_the_service_which_says_why),
         cmocka_unit_test(any_other_failure_stops_the_service_by_default),
         cmocka_unit_test(cublas_fails_with_its_name_and_its_own_text),
+        cmocka_unit_test(cublas_fails_in_a_worker_with_its_name_and_its_own_text),
         cmocka_unit_test(a_library_of_the_program_is_opened_with_the_context_and_handed_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,10 @@ static void requests_wait_for_the_context_up_to_their_own_limit(void **state)
         check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &futures[i]));
     check_status(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &cancelled), STRATA_ERROR_QUEUE_FULL);
     check_status(strata_service_load(service, test_fill_ptx, 0, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
+    check_status(strata_service_allocate_raw(service, STRATA_ELEMENT_U8, 64, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
+    const strata_service_operation operation = {.function = test_wait_at_gate};
+    check_status(strata_service_run(service, &operation, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
+    check_status(strata_service_record_graph(service, &operation, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
     sem_post(&context_may_begin);
     check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
     strata_cu.StreamCreateWithPriority = real_stream_create;

@@ -59,6 +59,10 @@ static const struct {
     {"a_body_that_is_given_up_leaves_no_graph_and_nothing_else", "", noted},
     {"a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph", "[async", noted},
     {"a_handle_that_comes_back_is_another_stream", "[direct", awaited},
+    {"work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending", "[direct", awaited},
+    {"work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it", "[direct", awaited},
+    {"blocks_of_a_registered_stream_whose_end_is_refused_are_freed", "[direct", awaited},
+    {"a_runtime_ends_after_a_registered_stream_whose_end_is_refused", "[direct", noted},
     {"an_update_that_was_made_reports_no_error_of_what_it_let_go", "[direct", noted}, /* no launch has used it */
     {"a_pool_does_not_keep_its_own_memory", "[async", untaken},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
@@ -129,6 +133,10 @@ static const char *const waits_by_frees[] = {
     "a_view_of_exported_memory_is_freed_after_everything_too",
     "a_free_waits_for_the_device_if_a_named_stream_is_captured",
     "a_free_waits_for_the_device_for_another_threads_default_stream",
+    "work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending",
+    "work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it",
+    "blocks_of_a_registered_stream_whose_end_is_refused_are_freed",
+    "a_runtime_ends_after_a_registered_stream_whose_end_is_refused",
 };
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])

@@ -213,6 +213,7 @@ static void clear_away(test_fixture *fixture, sweep_outcome *outcome)
     for (size_t i = 0; i < RUNTIMES; i++)
         if (runtimes[i]) {
             strata_stack_captures_ended(runtimes[i]->stack, STRATA_STREAM_GONE);
+            (void)TWICE(strata_runtime_reap_pending(runtimes[i])); /* such work of streams that are gone */
             free_blocks(runtimes[i]);
             (void)TWICE(strata_runtime_reap_pending(runtimes[i]));
         }

@@ -239,6 +239,143 @@ static void a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forg
     }
 }
 
+/* From now on no event is recorded, after `good` more, and no stream is waited for. */
+static void refuse_to_mark(unsigned good)
+{
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, good + 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+}
+
+static void destroy_stream(test_fixture *fixture, CUstream stream)
+{
+    test_stream_forget(fixture, stream);
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
+static void check_refused(test_fixture *fixture, const strata_block *block, CUstream reader)
+{
+    check_status(prepare(fixture, block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, block, reader), STRATA_ERROR_STREAM_MISUSE);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block->id), STRATA_BLOCK_LIVE);
+}
+
+/* The stream is gone, so no later use covers its work. A free or a use must not wait for the device; a call that waits
+ * for all that is pending does, and learns it. */
+static void work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    test_write(fixture, &block, 0x11, stream);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    refuse_to_mark(0);
+    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    destroy_stream(fixture, stream);
+    check_refused(fixture, &block, reader);
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "strata_runtime_reap_pending");
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_free_on(fixture, &block, reader);
+    test_calls calls;
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* there is nothing left to learn */
+    assert_int_equal(test_calls_of(&calls, "cuMemAlloc"), 0);
+}
+
+/* The device of a stream is certain once an event of it was recorded there. */
+static void work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    refuse_to_mark(0);
+    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_refused(fixture, &block, reader);
+    test_write(fixture, &block, 0x44, stream);
+    test_free_on(fixture, &block, reader);
+}
+
+/* What fails after a wait has begun is not learnt by it. */
+static void work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it(test_fixture *fixture)
+{
+    strata_device *device = fixture->runtime->device;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    test_write(fixture, &block, 0x11, stream);
+    const uint64_t before = strata_timelines_failures();
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    refuse_to_mark(0);
+    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    strata_timelines_note_device_wait(device, before);
+    check_refused(fixture, &block, reader);
+    assert_true(strata_timelines_need_device_wait(device));
+    test_stall_end(stall);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_false(strata_timelines_need_device_wait(device));
+    test_free_on(fixture, &block, reader);
+}
+
+/* The second event, which covers frees in flight, is the one that is refused. */
+static void end_registered_stream(test_fixture *fixture, strata_runtime *runtime, CUstream stream, strata_ref *released)
+{
+    refuse_to_mark(1);
+    const strata_status status = strata_runtime_unregister_stream(runtime, stream);
+    const unsigned refused = test_fault_end();
+    if (status == STRATA_SUCCESS)
+        destroy_stream(fixture, stream);
+    strata_ref_release(released); /* put aside */
+    check_ok(status);
+    assert_true(refused > 0);
+}
+
+static void blocks_of_a_registered_stream_whose_end_is_refused_are_freed(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+    strata_block block = test_allocate(fixture, BYTES, reader), freed = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x33, stream);
+    test_write(fixture, &freed, 0x44, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &freed));
+    end_registered_stream(fixture, fixture->runtime, stream, NULL);
+    check_refused(fixture, &block, reader);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    test_free_on(fixture, &block, reader);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+}
+
+static void a_runtime_ends_after_a_registered_stream_whose_end_is_refused(test_fixture *fixture)
+{
+    for (int by_reference = 0; by_reference < 2; by_reference++) {
+        strata_runtime *runtime;
+        strata_block block;
+        strata_ref *ref = NULL;
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &runtime));
+        check_ok(strata_runtime_register_stream(runtime, stream));
+        check_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
+        check_ok(strata_runtime_record_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE));
+        if (by_reference)
+            check_ok(strata_ref_adopt(runtime, &block, STRATA_ELEMENT_U8, BYTES, &ref));
+        else
+            check_ok(strata_runtime_deallocate(runtime, &block));
+        end_registered_stream(fixture, runtime, stream, ref);
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
 static struct {
     PFN_cuEventSynchronize_v2000 real;
     strata_runtime *runtime;
@@ -303,6 +440,11 @@ int main(void)
         TEST_CASE(a_use_whose_stream_cannot_be_identified_at_its_finish_is_waited_for_at_once),
         TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
         TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
+        TEST_CASE(work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending),
+        TEST_CASE(work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device),
+        TEST_CASE(work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it),
+        TEST_CASE(blocks_of_a_registered_stream_whose_end_is_refused_are_freed),
+        TEST_CASE(a_runtime_ends_after_a_registered_stream_whose_end_is_refused),
         TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
     };
     test_open_driver();
