@@ -147,8 +147,8 @@ static uint64_t small_share(pool *self)
 /* Large requests get larger ones, so that each is made of few; small chunks are free more often, and can be moved. */
 static uint64_t largest_chunk(const pool *self, const pool_need *need)
 {
-    const uint64_t part = self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY ? 0
-                              : need->bytes / POOL_CHUNK_REQUEST;
+    const uint64_t part =
+        self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY ? 0 : need->bytes / POOL_CHUNK_REQUEST;
     return part > self->chunk_bytes ? part : self->chunk_bytes;
 }
 
