@@ -34,9 +34,9 @@ typedef struct strata_pool_options {
         uint64_t slack;    /* its old name */
     };
     union {
-        uint64_t chunk; /* bytes of the largest chunk, rounded up to the device's granularity; 0: 1 GiB (4 MiB with
-                           STRATA_POOL_PREFER_MEMORY; where memory cannot be moved, 16 MiB), and at most a 512th of what
-                           is left below the nearest limit */
+        uint64_t chunk; /* bytes of the largest chunk, rounded up to the device's granularity; 0: 32 MiB or a quarter of
+                           the request (4 MiB with STRATA_POOL_PREFER_MEMORY; where memory cannot be moved, 16 MiB), and
+                           at most a 512th of what is left below the nearest limit */
         uint64_t frame; /* its old name */
     };
     uint64_t cache;             /* bytes, for each thread and stream; 0: 4 MiB */

@@ -144,6 +144,14 @@ static uint64_t small_share(pool *self)
     return bytes / POOL_SMALL_SHARE;
 }
 
+/* Large requests get larger ones, so that each is made of few; small chunks are free more often, and can be moved. */
+static uint64_t largest_chunk(const pool *self, const pool_need *need)
+{
+    const uint64_t part =
+        self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY ? 0 : need->bytes / POOL_CHUNK_REQUEST;
+    return part > self->chunk_bytes ? part : self->chunk_bytes;
+}
+
 uint64_t pool_chunk_size(pool *self, const pool_need *need)
 {
     const uint64_t limit = atomic_load_explicit(&self->policy.limit_seen, memory_order_relaxed);
@@ -153,7 +161,8 @@ uint64_t pool_chunk_size(pool *self, const pool_need *need)
     if (need->side == POOL_SMALL && small_share(self) < share)
         share = small_share(self);
     uint64_t size = self->store.granule;
-    while (2 * size <= share && 2 * size <= self->chunk_bytes)
+    const uint64_t most = largest_chunk(self, need);
+    while (2 * size <= share && 2 * size <= most)
         size *= 2;
     return size;
 }
@@ -166,7 +175,12 @@ uint64_t pool_least_made(pool *self, const pool_need *need)
 
 void pool_policy_buy(pool *self, size_t chunks)
 {
-    self->policy.bought += self->policy.buys * (double)chunks;
+    pool_policy *policy = &self->policy;
+    const uint64_t without = policy->spares_polls ? 0 : POOL_MOVES_FREE, before = policy->moved;
+    policy->moved += chunks;
+    const uint64_t from = before > without ? before : without;
+    if (policy->moved > from)
+        policy->bought += policy->buys * (double)(policy->moved - from);
 }
 
 void pool_policy_spare_polls(pool *self)

@@ -238,6 +238,8 @@ static int begin_case(void **state)
     return 0;
 }
 
+static const char driver_threads[] = "libcuda's own threads keep such a process (docs/layers/logging.md)";
+
 static int end_case(void **state)
 {
     (void)state;
@@ -248,6 +250,7 @@ static int end_case(void **state)
 static void a_process_whose_main_thread_ends_by_pthread_exit_ends(void **state)
 {
     (void)state;
+    test_needs_simulated_driver(driver_threads);
     static const char *const stacks[] = {"", "logging(format=memory, interval=60s), async",
                                          "logging(format=null), pool", "pool"};
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
@@ -260,6 +263,7 @@ static void a_process_whose_main_thread_ends_by_pthread_exit_ends(void **state)
 static void a_log_is_whole_when_the_main_thread_ended_first(void **state)
 {
     (void)state;
+    test_needs_simulated_driver(driver_threads);
     char stack[160], log[80], command[256];
     snprintf(log, sizeof log, "%s.csv", path);
     snprintf(stack, sizeof stack, "logging(file=%s, interval=60s), null", log);
@@ -273,6 +277,7 @@ static void a_log_is_whole_when_the_main_thread_ended_first(void **state)
 static void a_thread_of_the_program_that_outlives_the_main_thread_is_not_cut_off(void **state)
 {
     (void)state;
+    test_needs_simulated_driver(driver_threads);
     assert_int_equal(run("worker_outlives_the_main_thread", ""), 0);
     check_notes("worker\nexit handler\n");
     assert_int_equal(run("thread_of_a_log_callback_outlives_the_main_thread", ""), 0);

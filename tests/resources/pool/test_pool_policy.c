@@ -1,6 +1,7 @@
 /* pool: how much memory it holds (resources/pool/policy.h). */
 #include <stdlib.h>
 
+#include "support/child.h"
 #include "support/pool.h"
 #include "support/pool_inside.h"
 
@@ -108,25 +109,30 @@ static void a_share_of_the_peak_may_be_held_beyond_it(void **state)
     end(&all);
 }
 
-static void each_chunk_moved_buys_a_share_of_the_peak(void **state)
+static uint64_t bought_by(uint64_t moved)
+{
+    return moved > POOL_MOVES_FREE ? (moved - POOL_MOVES_FREE) * POOL_BUY : 0;
+}
+
+static void each_chunk_moved_after_the_first_buys_a_share_of_the_peak(void **state)
 {
     (void)state;
     traffic all;
-    begin(&all, "pool(decay=0)");
+    begin(&all, "pool(chunk=2MiB, decay=0)");
     make_gaps(&all, 32, 32, 32 * MIB);
     replace(&all, &all.blocks[0], beyond_once());
-    assert_int_equal(value(&all, "pool.bought"), 0);
-    replace(&all, &all.blocks[2], beyond_once());
-    const uint64_t first = value(&all, "pool.chunks.moved");
-    assert_true(first > 1);
-    assert_int_equal(value(&all, "pool.bought"), first * POOL_BUY);
-    replace(&all, &all.blocks[4], beyond_once());
-    const uint64_t moved = value(&all, "pool.chunks.moved");
-    assert_true(moved > first);
-    assert_int_equal(value(&all, "pool.bought"), moved * POOL_BUY);
-    replace(&all, &all.blocks[6], beyond_once());
+    uint64_t moved = 0;
+    unsigned i = 2;
+    for (; i < 12 && !bought_by(moved); i += 2) {
+        replace(&all, &all.blocks[i], beyond_once());
+        moved = value(&all, "pool.chunks.moved");
+        assert_true(moved > 0);
+        assert_int_equal(value(&all, "pool.bought"), bought_by(moved));
+    }
+    assert_true(i > 4 && bought_by(moved) > 0); /* first without */
+    replace(&all, &all.blocks[i], beyond_once());
     assert_int_equal(value(&all, "pool.allowed"),
-                     in_granules(GIB + thousandths(POOL_SHARE + moved * POOL_BUY)) + 2 * MIB);
+                     in_granules(GIB + thousandths(POOL_SHARE + bought_by(moved))) + 2 * MIB);
     end(&all);
 }
 
@@ -148,7 +154,7 @@ static void what_goes_on_moving_comes_to_an_end(void **state)
         }
         moved[half] = value(&all, "pool.chunks.moved") - before;
     }
-    assert_true(moved[0] > 0 && moved[1] <= moved[0] / 8);
+    assert_true(moved[0] > POOL_MOVES_FREE && moved[1] <= moved[0] / 4);
     end(&all);
 }
 
@@ -333,6 +339,38 @@ static void a_request_gets_few_chunks_cut_to_its_size(void **state)
     end(&all);
 }
 
+static uint64_t chunks_made_for(const char *stack, size_t bytes)
+{
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_block block;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &runtime));
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    child_ok(strata_runtime_allocate(runtime, bytes, stream, &block));
+    uint64_t made;
+    child_ok(strata_control(strata_runtime_stack(runtime), "pool.chunks.made", &made, NULL));
+    child_ok(strata_runtime_deallocate(runtime, &block));
+    child_ok(strata_runtime_stream_release(runtime, stream));
+    child_ok(strata_runtime_destroy(runtime));
+    return made;
+}
+
+static void chunks_of_a_large_device(void)
+{
+    child_check(chunks_made_for("pool", 32 * MIB) == 1);
+    child_check(chunks_made_for("pool", 128 * MIB) == 4);
+    child_check(chunks_made_for("pool", 256 * MIB) == 4);
+    child_check(chunks_made_for("pool(chunk=16MiB)", 256 * MIB) == 16);
+    child_check(chunks_made_for("pool(prefer=memory)", 256 * MIB) == 64);
+}
+
+static void a_large_request_gets_larger_chunks(void **state)
+{
+    (void)state;
+    static const char *const large_device[] = {"STRATA_SIM_MEMORY=140GiB", NULL};
+    test_child_run("chunks_of_a_large_device", large_device);
+}
+
 /* So that small requests come to the driver seldom. */
 static void memory_grows_by_a_share_of_it_as_far_as_is_allowed(void **state)
 {
@@ -412,13 +450,15 @@ static void memory_of_small_blocks_serves_large_ones_and_the_reverse(void **stat
     end(&all);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    static const test_scenario scenarios[] = {TEST_SCENARIO(chunks_of_a_large_device)};
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_SIM_MEMORY", "8GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_of_the_peak_may_be_held_beyond_it),
-        cmocka_unit_test(each_chunk_moved_buys_a_share_of_the_peak),
+        cmocka_unit_test(each_chunk_moved_after_the_first_buys_a_share_of_the_peak),
         cmocka_unit_test(what_goes_on_moving_comes_to_an_end),
         cmocka_unit_test(a_given_overhead_is_kept),
         cmocka_unit_test(what_cannot_be_moved_is_made_up_to_the_limit),
@@ -430,6 +470,7 @@ int main(void)
         cmocka_unit_test(memory_buys_nothing),
         cmocka_unit_test(speed_moves_memory_at_the_limit),
         cmocka_unit_test(a_request_gets_few_chunks_cut_to_its_size),
+        cmocka_unit_test(a_large_request_gets_larger_chunks),
         cmocka_unit_test(memory_grows_by_a_share_of_it_as_far_as_is_allowed),
         cmocka_unit_test(a_small_block_that_stays_keeps_no_large_chunk),
         cmocka_unit_test(small_blocks_get_memory_in_proportion_to_them),
