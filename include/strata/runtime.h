@@ -115,8 +115,9 @@ typedef struct strata_runtime_budget {
 STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget);
 
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
- * and what was not reaped stays pending. If a stream has work that could be neither recorded nor waited for, it waits
- * for all work of the device. */
+ * and what was not reaped stays pending. Where a stream has work that could be neither recorded nor waited for, it
+ * waits for all work of that stream's device, also of other libraries; if that fails, the error is returned, and that
+ * work's end stays unknown. Errors: DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, STREAM_MISUSE. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
 /* Returns free memory to the device until at most keep_bytes stay reserved. *released (may be NULL): bytes, 0 where the
