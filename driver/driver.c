@@ -179,7 +179,7 @@ static void look_for_shortage(strata_driver_failure *failure, unsigned needed)
     if (count)
         snprintf(left, sizeof left, "only %u file descriptor%s left", count, count == 1 ? " is" : "s are");
     memcpy(reason, failure->message, sizeof reason);
-    snprintf(failure->message, sizeof failure->message, "%s; close some, or raise the limit (ulimit -n). %.300s", left,
+    snprintf(failure->message, sizeof failure->message, "%s; close some, or raise the limit (ulimit -n). %.290s", left,
              reason);
     failure->lacks_descriptors = true;
 }
