@@ -19,7 +19,7 @@ enum {
     POOL_SHARE = 44,           /* thousandths of the peak: a tenth held 2 % more on eight traces, no pass was faster */
     POOL_SHARE_FIXED = 250,    /* thousandths; memory that cannot be moved is given back instead */
     POOL_SHARE_MOST = 1000000, /* thousandths; never moved while half of what is left suffices */
-    POOL_BUY = 3,              /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
+    POOL_BUY = 2,              /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
                                   go on moving stop soon */
     POOL_MOVES_FREE = 32,      /* chunks that are moved before the first buys: gpt_train holds 1.044 instead of 1.095 */
     POOL_SHARE_POLLING = 40,   /* thousandths more, once, if streams are often asked: serving asks a sixth less */
