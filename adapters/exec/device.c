@@ -395,12 +395,16 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
-/* Mapped memory outlives the context, and the runtime is not ended: its pools give back what they hold. */
+/* The runtime is not ended: its pools give back what they hold, as mapped memory outlives the context, and a shared
+ * budget the charges of what did not. */
 static void give_memory_back(exec_device *device)
 {
-    strata_resource *pool;
-    for (size_t i = 0; (pool = strata_stack_layer(strata_runtime_stack(device->runtime), "pool", i)); i++)
-        pool->ops->give_back(pool, UINT64_MAX, false);
+    static const char *const names[] = {"pool", "budget"};
+    strata_resource *layer;
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
+        for (size_t i = 0; (layer = strata_stack_layer(strata_runtime_stack(device->runtime), names[n], i)); i++)
+            if (layer->ops->give_back)
+                layer->ops->give_back(layer, UINT64_MAX, false);
 }
 
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its

@@ -34,6 +34,23 @@ static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
     unsetenv("STRATA_SIM_MEMORY");
 }
 
+/* Of all stacks but one whose memory the driver keeps. */
+static void a_reset_takes_what_was_live_out_of_the_budget(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--stack direct", "--stack binning,direct"};
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    for (size_t i = 0; i < 2 * sizeof options / sizeof options[0]; i++) {
+        const char *shares = i % 2 ? "--shared exec-test" : "";
+        check(run_under(text_of("--budget 100MiB %s %s --report", shares, options[i / 2]), "contexts freed-late"), 0,
+              " 0 0 0 0 0 0 0 2 0 0\n", i < 2 ? "frees_refused: 3" : "");
+    }
+    unsetenv("STRATA_SHARED_DIR");
+    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
+}
+
 /* Returns how many files there were. */
 static int empty_folder(const char *path)
 {
@@ -156,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
+        cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),

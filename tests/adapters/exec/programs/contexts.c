@@ -103,6 +103,27 @@ static void take_around_resets(void)
     printf("\n");
 }
 
+/* Of a budget of 100 MiB: what was live at a reset leaves room for as much again, also if it is freed late. */
+static void free_what_resets_have_ended(void)
+{
+    CUdeviceptr dead[3];
+    for (size_t i = 0; i < sizeof dead / sizeof dead[0]; i++) {
+        dead[i] = take(60);
+        take(30);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+    }
+    const CUdeviceptr kept = take(60);
+    for (size_t i = 0; i < sizeof dead / sizeof dead[0]; i++)
+        if (dead[i] != kept)
+            CHECK(DRIVER(cuMemFree)(dead[i]) != CUDA_ERROR_INVALID_VALUE);
+    take(60);
+    take(30);
+    CHECK(DRIVER(cuMemFree)(kept));
+    take(60);
+    printf("\n");
+}
+
 /* ---- order ---- */
 
 enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
@@ -436,6 +457,7 @@ static const struct {
     {"kept-handle", keep_a_handle_behind_resets},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
+    {"freed-late", free_what_resets_have_ended},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
