@@ -106,20 +106,35 @@ static void take_around_resets(void)
 /* Of a budget of 100 MiB: what was live at a reset leaves room for as much again, also if it is freed late. */
 static void free_what_resets_have_ended(void)
 {
-    CUdeviceptr dead[3];
-    for (size_t i = 0; i < sizeof dead / sizeof dead[0]; i++) {
-        dead[i] = take(60);
+    CUdeviceptr dead = 0;
+    for (int i = 0; i < 3; i++) {
+        dead = take(60);
         take(30);
         CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
         enter_primary();
     }
     const CUdeviceptr kept = take(60);
-    for (size_t i = 0; i < sizeof dead / sizeof dead[0]; i++)
-        if (dead[i] != kept)
-            CHECK(DRIVER(cuMemFree)(dead[i]) != CUDA_ERROR_INVALID_VALUE);
+    if (dead != kept)
+        CHECK(DRIVER(cuMemFree)(dead) != CUDA_ERROR_INVALID_VALUE);
     take(60);
     take(30);
     CHECK(DRIVER(cuMemFree)(kept));
+    take(60);
+    printf("\n");
+}
+
+/* More than there are addresses for, with those of each pool of its own. */
+static void reset_often(void)
+{
+    CUdeviceptr block;
+    int failed = 0;
+    for (int i = 0; i < 200; i++) {
+        failed += DRIVER(cuMemAlloc)(&block, 60 * MIB) != CUDA_SUCCESS;
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+    }
+    printf("%d failed,", failed);
+    take(60);
     take(60);
     printf("\n");
 }
@@ -457,6 +472,7 @@ static const struct {
     {"kept-handle", keep_a_handle_behind_resets},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
+    {"often", reset_often},
     {"freed-late", free_what_resets_have_ended},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
