@@ -48,6 +48,32 @@ CONTEXT_CREATE(cuCtxCreate_v3,
 CONTEXT_CREATE(cuCtxCreate_v4, (CUcontext * made, CUctxCreateParams *given, unsigned flags, CUdevice device), made,
                given, flags, device)
 
+/* Its default streams use the device's memory. */
+static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice ordinal)
+{
+    if (result != CUDA_SUCCESS || !green || ordinal < 0 || ordinal >= EXEC_DEVICES || !exec_open_driver())
+        return result;
+    exec_look_up_green();
+    CUcontext context = exec_context_of_green(*green);
+    if (!context || exec_is_primary(context, ordinal))
+        context = (CUcontext)(void *)*green;
+    exec_context_await_forgetting(context);
+    if (!exec_green_notice(*green, context, ordinal)) {
+        (void)EXEC_CALL(cuGreenCtxDestroy, *green);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    exec_device *device = exec_device_at((size_t)ordinal);
+    if (device)
+        exec_order_new_context(device, context);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+                                              unsigned flags)
+{
+    return green_created(EXEC_CALL(cuGreenCtxCreate, green, resources, device, flags), green, device);
+}
+
 /* The current context may use the memory of the other one's device. The end of a primary context is seen if its device
  * has a stack; that of another one always. */
 EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
@@ -89,8 +115,21 @@ static void context_ended(CUcontext context)
     exec_context_forget(context);
 }
 
+/* Green contexts are parts of the primary one. */
+static void forget_green(int ordinal)
+{
+    exec_beside green;
+    while (exec_green_find(NULL, ordinal, 0, &green)) {
+        exec_streams_forget(green.handle);
+        exec_streams_forget((CUcontext)(void *)green.green);
+        exec_passed_forget(green.handle);
+        exec_context_forget(green.handle);
+    }
+}
+
 void exec_device_was_reset(int ordinal)
 {
+    forget_green(ordinal);
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
     if (device)
         exec_forget_waiting(device);
@@ -145,6 +184,15 @@ static CUcontext primary_of(CUdevice ordinal)
     return device ? device->context : NULL;
 }
 
+static void mark_green_ending(CUdevice ordinal, bool ending)
+{
+    exec_beside green;
+    for (size_t i = 0; is_device(ordinal) && exec_green_find(NULL, ordinal, i, &green); i++) {
+        mark_ending(green.handle, ending);
+        mark_ending((CUcontext)(void *)green.green, ending);
+    }
+}
+
 /* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
 static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
 {
@@ -152,6 +200,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
         return result;
     if (result != CUDA_SUCCESS) {
         mark_ending(primary, false);
+        mark_green_ending(device, false);
         return result;
     }
     exec_device_was_reset(device);
@@ -168,6 +217,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     {                                                               \
         const CUcontext primary = primary_of(device);               \
         mark_ending(primary, true);                                 \
+        mark_green_ending(device, true);                            \
         return was_reset(device, primary, EXEC_CALL(name, device)); \
     }
 
@@ -211,29 +261,34 @@ PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* ---- green contexts ---- */
 
-static bool is_primary(CUcontext context)
+/* What is current while it is, and what its streams were made in. NULL: the primary one, or not known. */
+static CUcontext context_of(CUgreenCtx green)
 {
+    exec_beside beside;
     const exec_device *device;
+    if (exec_is_forked())
+        return NULL;
+    if (exec_green_find(green, -1, 0, &beside))
+        return beside.handle;
+    const CUcontext context = exec_context_of_green(green);
     for (size_t i = 0; (device = exec_device_next(&i));)
         if (device->context == context)
-            return true;
-    return false;
+            return NULL;
+    return context;
 }
 
 /* A green context holds the primary one of its device. Its streams were made in it by name, or while its context was
  * current. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
 {
-    CUcontext context = exec_is_forked() ? NULL : exec_context_of_green(green);
-    if (is_primary(context))
-        context = NULL;
-    if (context)
+    const CUcontext context = context_of(green), own = (CUcontext)(void *)green;
+    if (context && context != own)
         exec_context_ending(context);
-    exec_context_ending((CUcontext)(void *)green);
+    exec_context_ending(own);
     const CUresult result = EXEC_CALL(cuGreenCtxDestroy, green);
-    if (context)
+    if (context && context != own)
         exec_context_ended(context, result);
-    exec_context_ended((CUcontext)(void *)green, result);
+    exec_context_ended(own, result);
     for (int i = 0; result == CUDA_SUCCESS && i < EXEC_DEVICES; i++)
         end_if_unused(i);
     return result;

@@ -192,8 +192,7 @@ static exec_device_state start(exec_device *device, int ordinal)
     return state;
 }
 
-/* Asks without making one. */
-static bool is_primary(CUcontext context, CUdevice ordinal)
+bool exec_is_primary(CUcontext context, CUdevice ordinal)
 {
     unsigned flags;
     int active = 0;
@@ -221,7 +220,7 @@ static exec_here look_up(CUcontext context)
     if (!strata_cu.CtxGetDevice || strata_cu.CtxGetDevice(&ordinal) != CUDA_SUCCESS || ordinal < 0 ||
         ordinal >= EXEC_DEVICES)
         return (exec_here){0};
-    const bool primary = is_primary(context, ordinal);
+    const bool primary = exec_is_primary(context, ordinal);
     exec_device *device = &devices[ordinal];
     if (!primary && !exec_settings_now.charged) /* a stack would hold a second context for nothing */
         return (exec_here){0};

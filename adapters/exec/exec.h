@@ -129,6 +129,9 @@ exec_here exec_device_of_stream(CUstream stream);
 /* The device of the current context, if it has a stack. */
 exec_device *exec_device_if_ready(void);
 
+/* Whether a context is the primary one of the device, which is not begun for the question. */
+bool exec_is_primary(CUcontext context, CUdevice ordinal);
+
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
 exec_device *exec_device_start(int ordinal);
 
@@ -206,7 +209,8 @@ bool exec_order_publish(exec_device *device);
 /* A stream was made: what was published before is ordered before it, too. */
 void exec_order_new_stream(exec_device *device, CUstream stream);
 
-/* As above, for a context that may use the device's memory from now on, and for its streams. */
+/* As above, for a context that may use the device's memory from now on, and for its streams. The context by the handle
+ * under which it was noticed. */
 void exec_order_new_context(exec_device *device, CUcontext context);
 
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
@@ -250,6 +254,14 @@ bool exec_context_of_stream(CUstream stream, CUcontext *context);
 /* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 
+/* The green context of a stream. NULL: it has none. */
+CUgreenCtx exec_green_of_stream(CUstream stream);
+
+/* An event of all work of a green context so far, and what comes later behind an event. Under captures: false, since
+ * one in the green context would end. */
+bool exec_green_record(CUgreenCtx green, CUevent event);
+bool exec_green_wait(CUgreenCtx green, CUevent event);
+
 /* A capture begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
@@ -268,12 +280,24 @@ bool exec_is_captured(CUstream stream);
 /* Whether one was ever noticed. */
 bool exec_contexts_any(void);
 
+typedef struct exec_beside {
+    CUcontext handle;
+    CUgreenCtx green; /* NULL: it is none */
+    int ordinal;      /* of a green context's device */
+} exec_beside;
+
 /* Notices that work in the context may use the memory of the device. False without host memory: it must not. */
 bool exec_context_notice(CUcontext context, int ordinal);
+
+/* The same of a new green context of that device; `context` is its context, or another handle that is none's. */
+bool exec_green_notice(CUgreenCtx green, CUcontext context, int ordinal);
+
+/* Number `number` of the noticed green contexts; NULL, -1: whichever. False: there is none. */
+bool exec_green_find(CUgreenCtx green, int ordinal, size_t number, exec_beside *found);
 bool exec_context_uses(CUcontext context, int ordinal);
 
 /* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
-void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data);
+void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(const exec_beside *context, void *data), void *data);
 
 /* As exec_streams_mark_ending; the context is gone, and so is all that was kept of it. */
 void exec_context_mark_ending(CUcontext context, bool ending);

@@ -82,14 +82,16 @@ static bool order_by_device_event(exec_device *device, CUstream stream)
            legacy_waits_for(device->last_work);
 }
 
-/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done. */
-static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream)
+/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done.
+ * `green`: NULL, or instead of the stream all work of a green context, by an event of its device's primary one. */
+static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream, CUgreenCtx green)
 {
     CUevent event = NULL;
     if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
         return false;
-    const bool recorded = strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                          strata_cu.EventRecord(event, stream) == CUDA_SUCCESS;
+    const bool recorded =
+        strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+        (green ? exec_green_record(green, event) : strata_cu.EventRecord(event, stream) == CUDA_SUCCESS);
     strata_cu.CtxSetCurrent(device->context);
     const bool ordered = recorded && legacy_waits_for(event);
     if (event)
@@ -97,10 +99,30 @@ static bool order_by_event_of(const exec_device *device, CUcontext context, CUst
     return ordered;
 }
 
+/* The primary context that a green one holds. */
+static CUcontext primary_below(const exec_device *device, const exec_beside *green)
+{
+    CUcontext primary = NULL;
+    if (green->ordinal == device->ordinal)
+        return device->context;
+    if (strata_cu.DevicePrimaryCtxRetain(&primary, green->ordinal) == CUDA_SUCCESS)
+        strata_cu.DevicePrimaryCtxRelease(green->ordinal);
+    return primary;
+}
+
+static bool order_green(const exec_device *device, const exec_beside *green)
+{
+    return order_by_event_of(device, primary_below(device, green), NULL, green->green);
+}
+
 static bool order_by_its_event(const exec_device *device, CUstream stream)
 {
+    exec_beside beside;
     CUcontext context;
-    return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream);
+    const CUgreenCtx green = exec_green_of_stream(stream);
+    if (green)
+        return exec_green_find(green, -1, 0, &beside) && order_green(device, &beside);
+    return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream, NULL);
 }
 
 /* The legacy stream waits for a stream's work; the host does while a capture bars the legacy stream. */
@@ -115,21 +137,48 @@ static void order_before_legacy(CUstream stream, void *data)
     strata_cu.StreamSynchronize(stream);
 }
 
+/* An order of the default streams of all contexts beside the primary one. */
+typedef struct context_order {
+    exec_device *device;
+    bool last;  /* they are about to end */
+    bool whole; /* a capture has kept none of them out */
+} context_order;
+
+static void wait_for_default_streams(const exec_device *device, CUcontext context)
+{
+    exec_count(&exec_counts_now.late_waits);
+    if (strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS)
+        strata_cu.StreamSynchronize(CU_STREAM_LEGACY);
+    strata_cu.CtxSetCurrent(device->context);
+}
+
+/* A capture in a green context cannot be asked for. */
+static void order_green_before_legacy(const exec_beside *green, context_order *order)
+{
+    if (!legacy_is_barred() && order_green(order->device, green))
+        return;
+    if (exec_captures_under_way() && !order->last)
+        order->whole = false;
+    else
+        wait_for_default_streams(order->device, green->handle);
+}
+
 /* As above, for the default streams of a context beside the primary one. Where a capture bars them, frees wait for its
  * end, and for a barrier behind it. */
-static void order_context_before_legacy(CUcontext context, void *data)
+static void order_context_before_legacy(const exec_beside *context, void *data)
 {
-    exec_device *device = data;
-    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+    context_order *order = data;
+    exec_device *device = order->device;
+    if (context->green) {
+        order_green_before_legacy(context, order);
+        return;
+    }
+    if (strata_cu.CtxSetCurrent(context->handle) != CUDA_SUCCESS)
         return;
     const bool barred = legacy_is_barred();
     strata_cu.CtxSetCurrent(device->context);
-    if (barred || (!legacy_is_barred() && order_by_event_of(device, context, CU_STREAM_LEGACY)))
-        return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.CtxSetCurrent(context);
-    strata_cu.StreamSynchronize(CU_STREAM_LEGACY);
-    strata_cu.CtxSetCurrent(device->context);
+    if (!barred && (legacy_is_barred() || !order_by_event_of(device, context->handle, CU_STREAM_LEGACY, NULL)))
+        wait_for_default_streams(device, context->handle);
 }
 
 /* A captured stream waits when its capture ends. */
@@ -141,28 +190,45 @@ static void wait_for_event(CUstream stream, void *data)
     strata_cu.EventSynchronize((CUevent)data);
 }
 
-static void context_waits_for_event(CUcontext context, void *data)
+static void context_waits_for_event(const exec_beside *context, void *data)
 {
-    exec_device *device = data;
-    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+    context_order *order = data;
+    exec_device *device = order->device;
+    if (context->green) {
+        if (exec_green_wait(context->green, device->event))
+            return;
+        if (exec_captures_under_way()) {
+            order->whole = false;
+        } else {
+            exec_count(&exec_counts_now.late_waits);
+            strata_cu.EventSynchronize(device->event);
+        }
+        return;
+    }
+    if (strata_cu.CtxSetCurrent(context->handle) != CUDA_SUCCESS)
         return;
     if (!legacy_is_barred())
         wait_for_event(CU_STREAM_LEGACY, device->event);
     strata_cu.CtxSetCurrent(device->context);
 }
 
-/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ... */
-static void order_all_before_legacy(exec_device *device, CUcontext own)
+/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ...
+ * False: a capture has kept a green context out of it. */
+static bool order_all_before_legacy(exec_device *device, CUcontext own)
 {
+    context_order order = {.device = device, .last = own != NULL, .whole = true};
     exec_streams_visit(device->ordinal, own, order_before_legacy, device);
-    exec_contexts_visit(device->ordinal, own, order_context_before_legacy, device);
+    exec_contexts_visit(device->ordinal, own, order_context_before_legacy, &order);
+    return order.whole;
 }
 
 /* ... and all waits for the latest event. */
-static void all_wait_for_event(exec_device *device, CUcontext own)
+static bool all_wait_for_event(exec_device *device, CUcontext own)
 {
+    context_order order = {.device = device, .whole = true};
     exec_streams_visit(device->ordinal, own, wait_for_event, device->event);
-    exec_contexts_visit(device->ordinal, own, context_waits_for_event, device);
+    exec_contexts_visit(device->ordinal, own, context_waits_for_event, &order);
+    return order.whole;
 }
 
 /* Of the legacy stream. False: a capture bars it, or the driver refuses. */
@@ -178,13 +244,10 @@ static bool make_barrier(exec_device *device)
     exec_scope scope;
     const uint64_t frees = atomic_load(&device->frees);
     enter(device, &scope);
-    if (!legacy_is_barred())
-        order_all_before_legacy(device, NULL);
-    const bool made = record_event(device);
-    if (made) {
-        all_wait_for_event(device, NULL);
+    const bool made = !legacy_is_barred() && order_all_before_legacy(device, NULL) && record_event(device) &&
+                      all_wait_for_event(device, NULL);
+    if (made)
         atomic_store(&device->published, frees);
-    }
     leave(device, &scope);
     return made;
 }

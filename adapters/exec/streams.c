@@ -47,6 +47,9 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
+    exec_beside beside;
+    if (result == CUDA_SUCCESS && exec_green_find(green, -1, 0, &beside))
+        return notice_new(beside.ordinal, *stream, (CUcontext)(void *)green);
     const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
     return device ? notice_new(device->ordinal, *stream, (CUcontext)(void *)green) : result;

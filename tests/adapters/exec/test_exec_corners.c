@@ -56,15 +56,36 @@ static void work_of_an_ended_context_comes_before_a_free(void **state)
     for (size_t p = 0; p < 3; p++) {
         setenv("STRATA_SIM_POLICY", policies[p], 1);
         check(run_wider("--report", "ends green-reads"), 0, "0 wrong\n", "waits_on_the_host: 0");
+        check(run_wider("--report", "ends green-last"), 0, "0 wrong\n", "waits_on_the_host: 0");
         check(run_wider("--report", "ends detach-once"), 0, "0 wrong\n", "waits_on_the_host: 0");
     }
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* Also while it is current to another thread than the one that frees. */
+static void default_streams_of_green_contexts_are_ordered(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_wider("--report", "ends green-default"), 0, " 0 0 0 0 0 0 0 0 0\n 0 0 0 0 0 0 0 0 0\n",
+              "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void a_capture_in_a_green_context_goes_on(void **state)
+{
+    (void)state;
+    check(run_wider("--report", "ends green-captured"), 0, "went on\n", "waits_on_the_host: 0");
+    check(run_wider("--guard --report", "ends green-captured"), 0, "went on\n", "waits_on_the_host: 0");
+}
+
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside"};
+    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside", "green-reset"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
@@ -196,6 +217,8 @@ int main(void)
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
+        cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
+        cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
