@@ -92,7 +92,8 @@ static __attribute__((noinline)) bool open_driver(void)
         return false;
     exec_read_settings();
     if (!find_driver(path) || !strata_driver_fix_choice(path) || !strata_driver_load(&failure)) {
-        say_closed(&failure);
+        if (!exec_is_forked())
+            say_closed(&failure);
         return false;
     }
     if (when_open)
