@@ -17,27 +17,32 @@ static bool notice(CUcontext context, int ordinal)
     if (!exec_context_notice(context, ordinal))
         return false;
     exec_device *device = exec_device_at((size_t)ordinal);
-    if (device)
-        exec_order_new_context(device, context);
-    return true;
+    return !device || exec_order_new_context(device, context);
 }
 
-/* Without host memory its work could not be ordered: it is not made. */
-static CUresult created(CUresult result, const CUcontext *context)
+static bool is_device(CUdevice device)
 {
-    const int ordinal = result == CUDA_SUCCESS && context ? exec_ordinal_of(*context) : -1;
-    if (ordinal >= 0)
-        exec_context_await_forgetting(*context);
-    if (ordinal < 0 || notice(*context, ordinal))
+    return device >= 0 && device < EXEC_DEVICES;
+}
+
+/* If its work could not be ordered, it is not made. */
+static CUresult created(CUresult result, const CUcontext *context, CUdevice ordinal)
+{
+    if (result != CUDA_SUCCESS || !context || !is_device(ordinal) || !exec_open_driver())
         return result;
+    exec_context_await_forgetting(*context);
+    if (notice(*context, ordinal))
+        return result;
+    exec_context_mark_ending(*context, true);
     (void)EXEC_CALL(cuCtxDestroy_v2, *context);
+    exec_context_forget(*context);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-#define CONTEXT_CREATE(name, parameters, ...)               \
-    EXEC_EXPORT CUresult CUDAAPI name parameters            \
-    {                                                       \
-        return created(EXEC_CALL(name, __VA_ARGS__), made); \
+#define CONTEXT_CREATE(name, parameters, ...)                       \
+    EXEC_EXPORT CUresult CUDAAPI name parameters                    \
+    {                                                               \
+        return created(EXEC_CALL(name, __VA_ARGS__), made, device); \
     }
 
 CONTEXT_CREATE(cuCtxCreate, (CUcontext * made, unsigned flags, CUdevice device), made, flags, device)
@@ -51,21 +56,20 @@ CONTEXT_CREATE(cuCtxCreate_v4, (CUcontext * made, CUctxCreateParams *given, unsi
 /* Its default streams use the device's memory. */
 static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice ordinal)
 {
-    if (result != CUDA_SUCCESS || !green || ordinal < 0 || ordinal >= EXEC_DEVICES || !exec_open_driver())
+    if (result != CUDA_SUCCESS || !green || !is_device(ordinal) || !exec_open_driver())
         return result;
     exec_look_up_green();
     CUcontext context = exec_context_of_green(*green);
     if (!context || exec_is_primary(context, ordinal))
         context = (CUcontext)(void *)*green;
     exec_context_await_forgetting(context);
-    if (!exec_green_notice(*green, context, ordinal)) {
-        (void)EXEC_CALL(cuGreenCtxDestroy, *green);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     exec_device *device = exec_device_at((size_t)ordinal);
-    if (device)
-        exec_order_new_context(device, context);
-    return result;
+    if (exec_green_notice(*green, context, ordinal) && (!device || exec_order_new_context(device, context)))
+        return result;
+    exec_context_mark_ending(context, true);
+    (void)EXEC_CALL(cuGreenCtxDestroy, *green);
+    exec_context_forget(context);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
@@ -171,11 +175,6 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context)
 }
 
 /* ---- primary contexts ---- */
-
-static bool is_device(CUdevice device)
-{
-    return device >= 0 && device < EXEC_DEVICES;
-}
 
 /* The primary context of a device with a stack. */
 static CUcontext primary_of(CUdevice ordinal)

@@ -206,12 +206,12 @@ static inline void exec_order_count_free(exec_device *device)
  * still waits for. False: a capture forbids it now. */
 bool exec_order_publish(exec_device *device);
 
-/* A stream was made: what was published before is ordered before it, too. */
-void exec_order_new_stream(exec_device *device, CUstream stream);
+/* A stream was made: what was published before is ordered before it, too. False: the driver refuses that. */
+bool exec_order_new_stream(exec_device *device, CUstream stream);
 
 /* As above, for a context that may use the device's memory from now on, and for its streams. The context by the handle
  * under which it was noticed. */
-void exec_order_new_context(exec_device *device, CUcontext context);
+bool exec_order_new_context(exec_device *device, CUcontext context);
 
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);

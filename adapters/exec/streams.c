@@ -14,18 +14,23 @@ static CUcontext current_context(void)
 
 /* ---- streams ---- */
 
+/* Its work could not be ordered. */
+static CUresult undo(CUstream stream)
+{
+    (void)EXEC_CALL(cuStreamDestroy_v2, stream);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* The device may have no stack yet. */
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
-    if (!exec_stream_notice(stream, ordinal, own)) {
-        (void)EXEC_CALL(cuStreamDestroy_v2, stream);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    exec_device *device = exec_device_at((size_t)ordinal);
-    if (device)
-        exec_order_new_stream(device, stream);
-    return CUDA_SUCCESS;
+    const bool noticed = exec_stream_notice(stream, ordinal, own);
+    exec_device *device = noticed ? exec_device_at((size_t)ordinal) : NULL;
+    if (noticed && (!device || exec_order_new_stream(device, stream)))
+        return CUDA_SUCCESS;
+    exec_stream_forget(stream);
+    return undo(stream);
 }
 
 /* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
@@ -38,9 +43,10 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     if (here.primary)
         return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device->ordinal, *stream, here.device->context)
                                               : result;
-    const bool known = strata_driver_is_open() && here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS &&
-                       ordinal >= 0 && ordinal < EXEC_DEVICES;
-    return known ? notice_new(ordinal, *stream, here.context) : result;
+    if (!strata_driver_is_open())
+        return result;
+    const bool known = here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0;
+    return !known ? undo(*stream) : ordinal < EXEC_DEVICES ? notice_new(ordinal, *stream, here.context) : result;
 }
 
 /* A green context is a part of the primary one's device, and uses its memory. The stream ends with it. */

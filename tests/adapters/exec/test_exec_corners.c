@@ -105,6 +105,24 @@ static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
               "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
 }
 
+/* ---- errors of the driver ---- */
+
+/* Of the program's calls and those that Strata makes for them each fails once. */
+static void a_call_that_fails_leaves_no_use_unordered(void **state)
+{
+    (void)state;
+    const unsigned step = getenv("STRATA_TEST_FULL") ? 1 : 9;
+    unsigned calls = UINT32_MAX;
+    for (unsigned n = step == 1 ? 1 : 2; n <= calls; n += step) {
+        outcome *result = run_under("--budget 200MiB", text_of("faults %u", n));
+        if (result->status != 0 || sscanf(result->out, "%u calls", &calls) != 1)
+            print_error("call %u fails: status %d\n%s%s\n", n, result->status, result->out, result->err);
+        assert_int_equal(result->status, 0);
+        assert_string_equal(result->out, text_of("%u calls\n", calls));
+        free(result);
+    }
+}
+
 /* ---- whose memory it is ---- */
 
 static void memory_is_of_the_streams_device_or_the_pools(void **state)
@@ -222,6 +240,7 @@ int main(void)
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
