@@ -3,6 +3,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/streams/device.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -159,10 +160,26 @@ static bool create_runtime(exec_device *device, bool is_first)
     return status == STRATA_SUCCESS;
 }
 
+/* Another thread may reset the device in the middle: then once more. */
+static bool create_runtime_between_resets(exec_device *device, bool is_first)
+{
+    enum { TRIES = 16 };
+    const strata_device *now = strata_device_if_open(device->ordinal), *before = NULL;
+    bool created = create_runtime(device, is_first);
+    for (int i = 0; i < TRIES && !created; i++) {
+        before = now;
+        now = strata_device_if_open(device->ordinal);
+        if (!now || (now == before && !strata_device_is_lost(now)))
+            return false;
+        created = create_runtime(device, is_first);
+    }
+    return created;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
-    if (!create_runtime(device, !builds) || !find_context(device)) {
+    if (!create_runtime_between_resets(device, !builds) || !find_context(device)) {
         exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
                  strata_last_error()->message,
                  exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"

@@ -11,6 +11,7 @@ static void one_budget_is_for_all_contexts_of_a_device(void **state)
     (void)state;
     check(run_under("--budget 100MiB", "contexts kept-memory"), 0, " 0 2 0 2 0 2 0 2 0 0\n", "");
     check(run_under("--budget 100MiB", "contexts kept-handle"), 0, " 0 2 0 2 0 2 0\n", "");
+    check(run_under("--budget 100MiB", "contexts pooled-memory"), 0, " 0 0 0 0 0\n", "");
 }
 
 /* ---- resets ---- */
@@ -179,6 +180,18 @@ static void questions_beside_resets_are_answered(void **state)
         check(run_under("", "contexts questions"), 0, "went on\n", "");
 }
 
+/* Also while a stack is built. */
+static void requests_beside_resets_are_served(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        outcome *result = run_under("--fail-closed --budget 64MiB", "contexts requests");
+        assert_outcome(result, 0, "went on\n", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +209,7 @@ int main(void)
         cmocka_unit_test(children_of_threads_with_contexts_go_on),
         cmocka_unit_test(a_free_needs_the_context_of_its_default_stream),
         cmocka_unit_test(questions_beside_resets_are_answered),
+        cmocka_unit_test(requests_beside_resets_are_served),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
 }
