@@ -64,7 +64,7 @@ void pool_chunk_store_abandon(pool_chunk_store *store)
             destroy_chunk(store, chunk);
         empty &= !store->chunks[chunk].units;
     }
-    if (empty && store->base)
+    if (empty && store->base && !store->given_up)
         pool_mapped_give_up(store);
 }
 

@@ -59,7 +59,8 @@ typedef struct pool_chunk_store {
     uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* in chunks */
     uint64_t requested;               /* in chunks being requested */
-    bool abandoned;                   /* guarded by map_lock */
+    bool abandoned;                   /* guarded by map_lock, as the next */
+    bool given_up;                    /* the addresses */
     strata_pool_hold *holds;          /* all */
     _Atomic uint64_t held_bytes;      /* in held chunks; any thread reads */
     CUstream stream;                  /* internal, for a layer below; constant */

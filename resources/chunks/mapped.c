@@ -102,7 +102,8 @@ static void free_addresses(CUdeviceptr base, uint64_t bytes)
 
 static void mapped_close(pool_chunk_store *store)
 {
-    free_addresses(store->base, store->bytes);
+    if (!store->given_up)
+        free_addresses(store->base, store->bytes);
 }
 
 /* Each device keeps the latest ones: a program that frees a dead address behind a reset then hits no block of the pool
@@ -121,8 +122,7 @@ void pool_mapped_give_up(pool_chunk_store *store)
     latest[ordinal].base = store->base;
     latest[ordinal].bytes = store->bytes;
     strata_spin_release(&lock);
-    store->base = 0;
-    store->bytes = 0;
+    store->given_up = true;
     free_addresses(base, bytes);
 }
 

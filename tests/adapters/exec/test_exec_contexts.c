@@ -35,6 +35,18 @@ static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
     unsetenv("STRATA_SIM_MEMORY");
 }
 
+/* Returns how many files there were. */
+static int empty_folder(const char *path)
+{
+    int files = 0;
+    DIR *open = opendir(path);
+    assert_non_null(open);
+    for (const struct dirent *entry; (entry = readdir(open));)
+        files += unlink(text_of("%s/%s", path, entry->d_name)) == 0;
+    closedir(open);
+    return files;
+}
+
 /* A pool has addresses for many times the device's memory. */
 static void resets_leave_no_addresses_behind(void **state)
 {
@@ -60,19 +72,8 @@ static void a_reset_takes_what_was_live_out_of_the_budget(void **state)
               " 0 0 0 0 0 0 0 2 0 0\n", i < 2 ? "frees_refused: 1" : "");
     }
     unsetenv("STRATA_SHARED_DIR");
-    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
-}
-
-/* Returns how many files there were. */
-static int empty_folder(const char *path)
-{
-    int files = 0;
-    DIR *open = opendir(path);
-    assert_non_null(open);
-    for (const struct dirent *entry; (entry = readdir(open));)
-        files += unlink(text_of("%s/%s", path, entry->d_name)) == 0;
-    closedir(open);
-    return files;
+    empty_folder(shared);
+    assert_int_equal(rmdir(shared), 0);
 }
 
 /* Each stack has a file of its own. */
