@@ -159,10 +159,13 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
+/* More than there can be is refused as what does not fit. */
 static strata_status reserve(exec_charge *charge)
 {
+    static const size_t most = (size_t)INT64_MAX / 2;     /* that can be reserved */
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
-    return strata_budget_reserve(charge->device->account, charge->bytes, "passed on", &charge->account);
+    return strata_budget_reserve(charge->device->account, exec_least(charge->bytes, most), "passed on",
+                                 &charge->account);
 }
 
 static CUresult refuse(const exec_charge *charge, strata_status status)
