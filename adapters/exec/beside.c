@@ -18,7 +18,6 @@
 typedef struct noticed_context {
     exec_beside facts;
     uint64_t devices; /* bits of the devices whose memory it may use */
-    bool ending;      /* no call takes the handle any more */
     UT_hash_handle hh;
 } noticed_context;
 
@@ -106,7 +105,7 @@ static bool is_ending(CUcontext handle)
 {
     pthread_rwlock_rdlock(&lock);
     const noticed_context *context = find(handle);
-    const bool ending = context && context->ending;
+    const bool ending = context && context->facts.ending;
     pthread_rwlock_unlock(&lock);
     return ending;
 }
@@ -135,7 +134,7 @@ void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(const exec_be
         return;
     pthread_rwlock_rdlock(&lock);
     for (const noticed_context *context = noticed; context; context = context->hh.next)
-        if (context->devices & bit_of(ordinal) && (!own || context->facts.handle == own) && !context->ending)
+        if (context->devices & bit_of(ordinal) && (!own || context->facts.handle == own) && !context->facts.ending)
             visit(&context->facts, data);
     pthread_rwlock_unlock(&lock);
 }
@@ -147,7 +146,7 @@ void exec_context_mark_ending(CUcontext handle, bool ending)
     pthread_rwlock_wrlock(&lock);
     noticed_context *context = find(handle);
     if (context)
-        context->ending = ending;
+        context->facts.ending = ending;
     pthread_rwlock_unlock(&lock);
 }
 

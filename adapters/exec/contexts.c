@@ -119,11 +119,16 @@ static void context_ended(CUcontext context)
     exec_context_forget(context);
 }
 
-/* Green contexts are parts of the primary one. */
-static void forget_green(int ordinal)
+/* Green contexts are parts of the primary one. With `ending` those that another thread has not made since. */
+static void forget_green(int ordinal, bool ending)
 {
     exec_beside green;
-    while (exec_green_find(NULL, ordinal, 0, &green)) {
+    size_t i = 0;
+    while (exec_green_find(NULL, ordinal, i, &green)) {
+        if (ending && !green.ending) {
+            i++;
+            continue;
+        }
         exec_streams_forget(green.handle);
         exec_streams_forget((CUcontext)(void *)green.green);
         exec_passed_forget(green.handle);
@@ -133,13 +138,11 @@ static void forget_green(int ordinal)
 
 void exec_device_was_reset(int ordinal)
 {
-    forget_green(ordinal);
-    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
-    if (device)
-        exec_forget_waiting(device);
     const CUcontext context = exec_device_give_up(ordinal);
-    if (context)
-        context_ended(context);
+    if (!context)
+        return;
+    forget_green(ordinal, false);
+    context_ended(context);
 }
 
 CUresult exec_context_ended(CUcontext context, CUresult result)
@@ -198,11 +201,14 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     if (exec_is_forked())
         return result;
     if (result != CUDA_SUCCESS) {
+        exec_device_mark_reset(device, false);
         mark_ending(primary, false);
         mark_green_ending(device, false);
         return result;
     }
     exec_device_was_reset(device);
+    forget_green(device, true);
+    exec_device_mark_reset(device, false);
     mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
@@ -217,6 +223,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
         const CUcontext primary = primary_of(device);               \
         mark_ending(primary, true);                                 \
         mark_green_ending(device, true);                            \
+        exec_device_mark_reset(device, true);                       \
         return was_reset(device, primary, EXEC_CALL(name, device)); \
     }
 

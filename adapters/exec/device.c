@@ -3,6 +3,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
 
@@ -424,9 +425,36 @@ static void give_memory_back(exec_device *device)
                 layer->ops->give_back(layer, UINT64_MAX, false);
 }
 
+void exec_device_mark_reset(int ordinal, bool begins)
+{
+    if (ordinal >= 0 && ordinal < EXEC_DEVICES)
+        atomic_fetch_add(&devices[ordinal].resets, begins ? 1 : -1u);
+}
+
+/* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
+static bool is_of_former_context(const exec_device *device)
+{
+    const strata_device *own = strata_runtime_stack(device->runtime)->device;
+    return strata_device_is_lost(own) || !own->context_id;
+}
+
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
- * budget's.
- */
+ * budget's. */
+static bool give_up(exec_device *device)
+{
+    pthread_mutex_lock(&starting);
+    const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
+    if (gives) {
+        exec_forget_waiting(device);
+        atomic_store(&device->state, EXEC_DEVICE_NONE);
+        atomic_fetch_add(&changes, 1);
+        strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
+        give_memory_back(device);
+    }
+    pthread_mutex_unlock(&starting);
+    return gives;
+}
+
 CUcontext exec_device_give_up(int ordinal)
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
@@ -434,12 +462,10 @@ CUcontext exec_device_give_up(int ordinal)
         return NULL;
     strata_error_suppress_begin();
     strata_device_check(ordinal);
-    pthread_mutex_lock(&starting);
-    atomic_store(&device->state, EXEC_DEVICE_NONE);
-    atomic_fetch_add(&changes, 1);
-    strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
-    give_memory_back(device);
-    pthread_mutex_unlock(&starting);
+    if (!give_up(device)) {
+        strata_error_suppress_end(false);
+        return NULL;
+    }
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);
     pthread_mutex_lock(&device->publishing);

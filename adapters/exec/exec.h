@@ -82,6 +82,8 @@ typedef struct exec_device {
     _Atomic unsigned number;                  /* of the runtime, among all that were made in this process */
     _Atomic(strata_budget_account *) account; /* of the stack's nearest budget; NULL: none */
 
+    _Atomic uint32_t resets; /* calls under way that may end the primary context; any thread */
+
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
 
     /* All blocks so far lie from `lowest` to `beyond`, which only grow apart; any thread. Zeros: none yet. */
@@ -153,8 +155,11 @@ exec_device *exec_device_next(size_t *i);
 void exec_device_context_ended(void);
 
 /* The primary context of a device was reset: its runtime is given up, and the next request begins anew. Returns the
- * context that was; NULL: the device had no stack. */
+ * context that was; NULL: the device had no stack, or has one of the context that has begun anew. */
 CUcontext exec_device_give_up(int ordinal);
+
+/* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
+void exec_device_mark_reset(int ordinal, bool begins);
 
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
@@ -284,6 +289,7 @@ typedef struct exec_beside {
     CUcontext handle;
     CUgreenCtx green; /* NULL: it is none */
     int ordinal;      /* of a green context's device */
+    bool ending;      /* no call takes the handle any more */
 } exec_beside;
 
 /* Notices that work in the context may use the memory of the device. False without host memory: it must not. */
@@ -328,7 +334,7 @@ void exec_free_all_waiting(void);
 /* The same, if the stack would else get memory from the device for a request. */
 void exec_free_before_growth(exec_device *device, size_t bytes);
 
-/* The device was reset, and the blocks with it. */
+/* The device was reset, and the blocks with it. Inside of device.c's lock. */
 void exec_forget_waiting(exec_device *device);
 
 /* The program got memory of the stack. */

@@ -90,6 +90,15 @@ static void streams_end_with_their_context(void **state)
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
 
+/* While the call that has reset the device goes on. */
+static void memory_behind_a_reset_is_not_taken_for_that_of_before(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 100MiB", "--stack async", "--guard"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_wider(options[i], "ends reset-kept"), 0, "read 7, free gave 0\n", "");
+}
+
 static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
 {
     (void)state;
@@ -238,6 +247,7 @@ int main(void)
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
+        cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),

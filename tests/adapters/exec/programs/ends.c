@@ -405,6 +405,26 @@ static void ask_beside_a_reset(void)
     printf("went on\n");
 }
 
+/* Memory of the context that has begun anew stays, once the reset's call returns, too. */
+static void keep_memory_beside_a_reset(void)
+{
+    pthread_t thread;
+    CUcontext again;
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_create(&thread, NULL, reset, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(pthread_join(thread, NULL));
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
+    printf("read %d", byte);
+    printf(", free gave %d\n", DRIVER(cuMemFree)(block));
+}
+
 CUresult CUDAAPI cuNewReset(CUdevice device);
 
 static void reset_unseen(void)
@@ -450,6 +470,7 @@ static const struct {
     {"green-last", free_behind_a_green_context},
     {"green-reset", reset_below_a_green_context},
     {"green-captured", capture_in_a_green_context},
+    {"reset-kept", keep_memory_beside_a_reset},
     {"reset-beside", ask_beside_a_reset},
     {"made-again", make_beside_another_thread},
 };
