@@ -138,7 +138,7 @@ static void forget_green(int ordinal, bool ending)
 
 void exec_device_was_reset(int ordinal)
 {
-    const CUcontext context = exec_device_give_up(ordinal);
+    const CUcontext context = exec_device_give_up(ordinal, exec_forget_waiting);
     if (!context)
         return;
     forget_green(ordinal, false);

@@ -440,12 +440,12 @@ static bool is_of_former_context(const exec_device *device)
 
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
  * budget's. */
-static bool give_up(exec_device *device)
+static bool give_up(exec_device *device, void (*forget)(exec_device *device))
 {
     pthread_mutex_lock(&starting);
     const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
     if (gives) {
-        exec_forget_waiting(device);
+        forget(device);
         atomic_store(&device->state, EXEC_DEVICE_NONE);
         atomic_fetch_add(&changes, 1);
         strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
@@ -455,14 +455,14 @@ static bool give_up(exec_device *device)
     return gives;
 }
 
-CUcontext exec_device_give_up(int ordinal)
+CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device))
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
     if (!device)
         return NULL;
     strata_error_suppress_begin();
     strata_device_check(ordinal);
-    if (!give_up(device)) {
+    if (!give_up(device, forget)) {
         strata_error_suppress_end(false);
         return NULL;
     }

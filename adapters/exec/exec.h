@@ -155,8 +155,9 @@ exec_device *exec_device_next(size_t *i);
 void exec_device_context_ended(void);
 
 /* The primary context of a device was reset: its runtime is given up, and the next request begins anew. Returns the
- * context that was; NULL: the device had no stack, or has one of the context that has begun anew. */
-CUcontext exec_device_give_up(int ordinal);
+ * context that was; NULL: the device had no stack, or has one of the context that has begun anew. `forget` is called,
+ * with device.c's lock, before the blocks go. */
+CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
 
 /* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
 void exec_device_mark_reset(int ordinal, bool begins);

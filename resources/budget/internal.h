@@ -272,7 +272,7 @@ static inline void budget_record_charge(budget *self, strata_entry *entry, const
     }
 }
 
-/* ---- operations.c ---- */
+/* ---- records ---- */
 
 /* What is left of the record's charge, at most `most`; the caller gives it back. */
 static inline uint64_t budget_record_take(budget_record *record, uint64_t most)
@@ -284,9 +284,6 @@ static inline uint64_t budget_record_take(budget_record *record, uint64_t most)
                                                   memory_order_relaxed));
     return taken;
 }
-
-/* Gives back bytes that were taken out of the record. */
-void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes);
 
 /* ---- reset.c ---- */
 
@@ -332,6 +329,9 @@ void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
 
 /* Takes leaf locks only. */
 void budget_release(strata_budget_account *account, uint64_t bytes);
+
+/* Gives back bytes that were taken out of the record. */
+void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes);
 
 /* For a request that retired memory, charged to `source`, will serve. True: it fits once `reusable` bytes are given
  * back there; the account and its parents are locked until budget_reuse_end(). */

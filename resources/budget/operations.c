@@ -159,17 +159,6 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
 
 /* ---- freeing ---- */
 
-void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes)
-{
-    if (self->base.shared) {
-        shared_count_tag(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
-        uint64_t ticket = atomic_exchange_explicit(&record->ticket, 0, memory_order_acq_rel);
-        if (ticket)
-            shared_retire_completed(self->base.shared, ticket);
-    }
-    budget_release(account, bytes);
-}
-
 /* Parts of blocks, and other accounts than a base that is not shared. A charge that a reset of the device has ended is
  * none any more, and its account may be gone. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
