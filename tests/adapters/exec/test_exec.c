@@ -34,9 +34,6 @@ static void huge_requests_are_answered_as_without(void **state)
 {
     (void)state;
     skip_if_sanitized(); /* a sanitizer's allocator ends the simulated driver */
-#if defined __SANITIZE_THREAD__
-    skip();
-#endif
     static const char *const options[] = {"", "--budget 100MiB", "--guard", "--budget 100MiB --stack async"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         check_same(options[i], "behaviour huge", "behaviour huge");
