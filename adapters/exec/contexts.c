@@ -5,19 +5,27 @@
  * the context ends then, as it would without Strata, unless others hold it, such as green contexts. */
 #include "adapters/exec/exec.h"
 
+#include "core/base/error.h"
 #include "core/streams/device.h"
+
+#include <strata/info.h>
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
 /* ---- begins ---- */
+
+static bool is_ordered(CUcontext context, int ordinal)
+{
+    exec_device *device = exec_device_at((size_t)ordinal);
+    return !device || exec_order_new_context(device, context) || exec_device_found_reset(ordinal);
+}
 
 /* The memory of the device, which may have no stack yet. */
 static bool notice(CUcontext context, int ordinal)
 {
     if (!exec_context_notice(context, ordinal))
         return false;
-    exec_device *device = exec_device_at((size_t)ordinal);
-    return !device || exec_order_new_context(device, context);
+    return is_ordered(context, ordinal);
 }
 
 static bool is_device(CUdevice device)
@@ -63,8 +71,8 @@ static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice
     if (!context || exec_is_primary(context, ordinal))
         context = (CUcontext)(void *)*green;
     exec_context_await_forgetting(context);
-    exec_device *device = exec_device_at((size_t)ordinal);
-    if (exec_green_notice(*green, context, ordinal) && (!device || exec_order_new_context(device, context)))
+    if (exec_green_notice(*green, context, ordinal) && is_ordered(context, ordinal) &&
+        exec_green_notice(*green, context, ordinal)) /* a reset that was found has forgotten all */
         return result;
     exec_context_mark_ending(context, true);
     (void)EXEC_CALL(cuGreenCtxDestroy, *green);
@@ -143,6 +151,16 @@ void exec_device_was_reset(int ordinal)
         return;
     forget_green(ordinal, false);
     context_ended(context);
+}
+
+bool exec_device_found_reset(int ordinal)
+{
+    strata_error_suppress_begin();
+    const bool reset = strata_device_check(ordinal) == STRATA_ERROR_DEVICE_RESET;
+    strata_error_suppress_end(false);
+    if (reset)
+        exec_device_was_reset(ordinal);
+    return reset;
 }
 
 CUresult exec_context_ended(CUcontext context, CUresult result)

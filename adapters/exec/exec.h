@@ -165,6 +165,9 @@ void exec_device_mark_reset(int ordinal, bool begins);
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
+/* Whether the device was reset behind this library's back, which then does as above. */
+bool exec_device_found_reset(int ordinal);
+
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
 CUresult exec_context_ended(CUcontext context, CUresult result);

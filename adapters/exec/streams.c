@@ -21,13 +21,19 @@ static CUresult undo(CUstream stream)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static bool notice_and_order(CUstream stream, int ordinal, CUcontext own)
+{
+    const bool noticed = exec_stream_notice(stream, ordinal, own);
+    exec_device *device = noticed ? exec_device_at((size_t)ordinal) : NULL;
+    return noticed && (!device || exec_order_new_stream(device, stream));
+}
+
 /* The device may have no stack yet. */
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
-    const bool noticed = exec_stream_notice(stream, ordinal, own);
-    exec_device *device = noticed ? exec_device_at((size_t)ordinal) : NULL;
-    if (noticed && (!device || exec_order_new_stream(device, stream)))
+    if (notice_and_order(stream, ordinal, own) ||
+        (exec_device_found_reset(ordinal) && notice_and_order(stream, ordinal, own)))
         return CUDA_SUCCESS;
     exec_stream_forget(stream);
     return undo(stream);

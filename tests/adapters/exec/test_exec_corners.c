@@ -114,6 +114,14 @@ static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
               "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
 }
 
+static void streams_and_contexts_are_made_after_a_reset_that_was_not_seen(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--budget 100MiB --guard"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_wider(options[i], "ends reset-made"), 0, "went on\n", "");
+}
+
 /* ---- errors of the driver ---- */
 
 /* Of the program's calls and those that Strata makes for them each fails once. */
@@ -250,6 +258,7 @@ int main(void)
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),

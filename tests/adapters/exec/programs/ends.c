@@ -454,6 +454,25 @@ static void ask_behind_a_reset(void)
     printf("went on, read %d\n", byte);
 }
 
+/* What was ordered before is gone with the context. */
+static void make_behind_an_unseen_reset(void)
+{
+    CUstream stream;
+    CUcontext own, first;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        make_barrier();
+        reset_unseen();
+        if (i)
+            CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuCtxGetCurrent)(&first));
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(first));
+        make_barrier();
+    }
+    printf("went on\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -471,6 +490,7 @@ static const struct {
     {"green-reset", reset_below_a_green_context},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
+    {"reset-made", make_behind_an_unseen_reset},
     {"reset-beside", ask_beside_a_reset},
     {"made-again", make_beside_another_thread},
 };
