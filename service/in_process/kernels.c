@@ -94,7 +94,9 @@ static strata_status find_function(const service_context *context, const service
     const CUresult result = strata_cu.ModuleGetFunction(out, module->handle, launch->entry);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuModuleGetFunction", "module %llu has no kernel \"%s\"",
+               : strata_fail_driver(result, "cuModuleGetFunction",
+                                    "module %llu has no kernel \"%s\" (its name in the PTX; one of C++ "
+                                    "that is not extern \"C\" is mangled)",
                                     (unsigned long long)launch->module, launch->entry);
 }
 
