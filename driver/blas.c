@@ -121,6 +121,8 @@ static bool try_cublas(int driver_version, strata_blas_failure *failure)
     strata_blas_failure second;
     if (try_library(names[!first], &second))
         return true;
+    add_words(failure, "; ");
+    add_words(failure, second.message);
     add_words(failure, "; install cuBLAS of CUDA 12 or 13 (packages libcublas-13-0, nvidia-cublas), or name its "
                        "library in STRATA_BLAS");
     return false;

@@ -109,6 +109,13 @@ static void set_failure(strata_driver_failure *failure, CUresult code, const cha
     va_end(arguments);
 }
 
+static void set_forked(strata_driver_failure *failure)
+{
+    set_failure(
+        failure, CUDA_SUCCESS, NULL,
+        "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
+}
+
 /* POSIX guarantees this for dlsym; ISO C has no syntax for it. */
 static void store_entry(void *field, void *symbol)
 {
@@ -325,6 +332,13 @@ static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
     return try_library(opened.library, table, failure);
 }
 
+/* The program had started the driver, and forked, before Strata was there: cuInit answers so then alone
+ * (tests/answers/h200.txt, "fork.child.init"). */
+static bool was_started_before_fork(const strata_driver_failure *failure)
+{
+    return failure->code == CUDA_ERROR_NOT_INITIALIZED && strcmp(failure->call, "cuInit") == 0;
+}
+
 static void point_to_simulation(strata_driver_failure *failure)
 {
     add_words(failure,
@@ -342,7 +356,7 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
 {
     if (strcmp(choice, "cuda") == 0) {
         void *library = try_cuda(table, failure);
-        if (!library && !failure->lacks_descriptors)
+        if (!library && !failure->lacks_descriptors && !was_started_before_fork(failure))
             point_to_simulation(failure);
         return library;
     }
@@ -350,7 +364,7 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
         return try_simulated(table, failure);
     if (strcmp(choice, "auto") == 0) {
         void *library = try_cuda(table, failure);
-        if (library && opened.device_count > 0)
+        if ((library && opened.device_count > 0) || was_started_before_fork(failure))
             return library;
         if (library) {
             set_failure(failure, CUDA_SUCCESS, NULL, "%s has no device", opened.library);
@@ -388,6 +402,10 @@ static bool open_locked(strata_driver_failure *failure)
     strata_entry_table table = {0};
     void *library =
         try_choice(opened.choice, environment && *environment ? start_folder : choice_folder, &table, failure);
+    if (!library && was_started_before_fork(failure)) {
+        atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_FORKED, memory_order_release);
+        set_forked(failure);
+    }
     if (!library)
         return false;
     opened.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
@@ -413,9 +431,7 @@ bool strata_driver_load(strata_driver_failure *failure)
         return false;
     }
     if (state == STRATA_DRIVER_FORKED) {
-        set_failure(
-            failure, CUDA_SUCCESS, NULL,
-            "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
+        set_forked(failure);
         return false;
     }
     lock_opening();

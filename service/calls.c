@@ -6,6 +6,7 @@
 #include "core/base/options.h"
 #include "core/base/size_text.h"
 #include "runtime/references.h"
+#include "service/image.h"
 #include "service/service.h"
 
 #include <string.h>
@@ -279,7 +280,7 @@ strata_status strata_service_launch_graph(strata_service *service, strata_graph 
 
 /* ---- kernels ---- */
 
-/* The length of PTX is that of its text. */
+/* The length of PTX is that of its text. A worker loads by this call, too: what it is sent is checked by it. */
 strata_status strata_service_load(strata_service *service, const void *image, size_t bytes,
                                   const strata_send_options *send, strata_future **out)
 {
@@ -299,7 +300,8 @@ strata_status strata_service_load(strata_service *service, const void *image, si
     if (!request->image)
         return give_up(request, strata_fail_host_memory("the image of a module"));
     memcpy(request->image, image, request->image_bytes);
-    return service_request_submit(request, out);
+    status = service_image_check(request->image, request->image_bytes);
+    return status == STRATA_SUCCESS ? service_request_submit(request, out) : give_up(request, status);
 }
 
 static strata_status check_argument(strata_service *service, const strata_argument *argument, size_t number)

@@ -103,7 +103,8 @@ strata_status service_check_unshared(const strata_host_buffer *buffer)
     const size_t handles = strata_host_buffer_handles(buffer);
     return handles <= 2 ? STRATA_SUCCESS
                         : strata_fail(STRATA_ERROR_SHARED,
-                                      "the host buffer has %zu handles beside the caller's and the request's: its "
-                                      "bytes may be read while they are written",
-                                      handles - 2);
+                                      "the host buffer has %zu handle%s beside the caller's and the request's: its "
+                                      "bytes may be read while they are written; release them first, or copy to a "
+                                      "buffer of its own",
+                                      handles - 2, handles == 3 ? "" : "s");
 }

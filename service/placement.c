@@ -91,5 +91,10 @@ strata_status strata_services_place(strata_service *const *services, size_t coun
             return STRATA_SUCCESS;
     }
     return *out ? STRATA_SUCCESS
-                : strata_fail(STRATA_ERROR_NOT_READY, "none of the %zu services meets the conditions now", count);
+                : strata_fail(STRATA_ERROR_NOT_READY,
+                              "no service of %zu meets the conditions now: one that is open%s, with %zu free bytes, "
+                              "compute capability "
+                              "%u.%u and rank %d; wait for one, or ask for less",
+                              count, conditions.ready ? " and ready" : "", conditions.free_bytes,
+                              conditions.compute_major, conditions.compute_minor, conditions.rank);
 }

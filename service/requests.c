@@ -203,9 +203,28 @@ static void publish(strata_future *request, strata_answer *answer, const strata_
     service_future_publish(request, answer);
 }
 
+static void fail(strata_future *request, const strata_error *error, bool is_over)
+{
+    if (!service_future_claim(request))
+        return;
+    strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
+    request->buffer = NULL;
+    if (is_over)
+        give_place(request);
+    publish(request, &answer, error);
+}
+
+/* The timer's thread may not have come to it yet: a late success is none all the same. */
 void service_request_succeed(strata_future *request)
 {
+    static const strata_error late = {.status = STRATA_ERROR_TIMEOUT,
+                                      .message =
+                                          "the request was complete after its time limit, and its result is dropped"};
     const strata_service *service = request->service;
+    if (request->deadline && service_clock() >= request->deadline) {
+        fail(request, &late, true);
+        return;
+    }
     if (!service_future_claim(request))
         return;
     strata_answer answer = request->result;
@@ -219,17 +238,6 @@ void service_request_succeed(strata_future *request)
         service_recorder_answer(service->recorder, request, &answer);
     give_place(request);
     publish(request, &answer, NULL);
-}
-
-static void fail(strata_future *request, const strata_error *error, bool is_over)
-{
-    if (!service_future_claim(request))
-        return;
-    strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
-    request->buffer = NULL;
-    if (is_over)
-        give_place(request);
-    publish(request, &answer, error);
 }
 
 void service_request_fail(strata_future *request, const strata_error *error)

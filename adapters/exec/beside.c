@@ -1,7 +1,8 @@
 /* Contexts beside a device's primary one whose work may use the memory of its stack: those of cuCtxCreate, and contexts
  * of other devices with access to it as a peer. The device's legacy stream waits for none of their streams. Those that
  * the program makes are noticed one by one (noticed.c); the default streams of a context are noticed with it: its
- * legacy stream, which waits for the threads' own and for which they wait.
+ * legacy stream, which waits for the threads' own and for which they wait. A green context can be current to one thread
+ * at a time, and that is the program's: it is asked by its own handle.
  *
  * A handle is good until the context's end, before which it is marked as ending. */
 #include "adapters/exec/exec.h"
@@ -15,9 +16,8 @@
 #include <uthash.h>
 
 typedef struct noticed_context {
-    CUcontext handle;
+    exec_beside facts;
     uint64_t devices; /* bits of the devices whose memory it may use */
-    bool ending;      /* no call takes the handle any more */
     UT_hash_handle hh;
 } noticed_context;
 
@@ -49,15 +49,16 @@ static noticed_context *add(CUcontext handle)
     noticed_context *context = strata_host_zalloc(sizeof *context);
     if (!context)
         return NULL;
-    context->handle = handle;
-    HASH_ADD(hh, noticed, handle, sizeof context->handle, context);
+    context->facts.handle = handle;
+    HASH_ADD(hh, noticed, facts.handle, sizeof context->facts.handle, context);
     if (context->hh.tbl)
         return context;
     strata_host_free(context);
     return NULL;
 }
 
-bool exec_context_notice(CUcontext handle, int ordinal)
+/* `green`: NULL, or its green context. */
+static bool notice(CUcontext handle, int ordinal, CUgreenCtx green)
 {
     pthread_rwlock_wrlock(&lock);
     noticed_context *context = find(handle);
@@ -65,7 +66,37 @@ bool exec_context_notice(CUcontext handle, int ordinal)
         context = add(handle);
     if (context)
         context->devices |= bit_of(ordinal);
+    if (context && green) {
+        context->facts.green = green;
+        context->facts.ordinal = ordinal;
+    }
     atomic_store_explicit(&any, true, memory_order_release);
+    pthread_rwlock_unlock(&lock);
+    return context != NULL;
+}
+
+bool exec_context_notice(CUcontext handle, int ordinal)
+{
+    return notice(handle, ordinal, NULL);
+}
+
+bool exec_green_notice(CUgreenCtx green, CUcontext handle, int ordinal)
+{
+    return notice(handle, ordinal, green);
+}
+
+bool exec_green_find(CUgreenCtx green, int ordinal, size_t number, exec_beside *found)
+{
+    const noticed_context *context = NULL;
+    if (!exec_contexts_any() || exec_is_forked())
+        return false;
+    pthread_rwlock_rdlock(&lock);
+    for (context = noticed; context; context = context->hh.next)
+        if (context->facts.green && (!green || context->facts.green == green) &&
+            (ordinal < 0 || context->facts.ordinal == ordinal) && !number--)
+            break;
+    if (context)
+        *found = context->facts;
     pthread_rwlock_unlock(&lock);
     return context != NULL;
 }
@@ -74,7 +105,7 @@ static bool is_ending(CUcontext handle)
 {
     pthread_rwlock_rdlock(&lock);
     const noticed_context *context = find(handle);
-    const bool ending = context && context->ending;
+    const bool ending = context && context->facts.ending;
     pthread_rwlock_unlock(&lock);
     return ending;
 }
@@ -97,14 +128,14 @@ bool exec_context_uses(CUcontext handle, int ordinal)
     return uses;
 }
 
-void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data)
+void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(const exec_beside *context, void *data), void *data)
 {
     if (!exec_contexts_any())
         return;
     pthread_rwlock_rdlock(&lock);
     for (const noticed_context *context = noticed; context; context = context->hh.next)
-        if (context->devices & bit_of(ordinal) && (!own || context->handle == own) && !context->ending)
-            visit(context->handle, data);
+        if (context->devices & bit_of(ordinal) && (!own || context->facts.handle == own) && !context->facts.ending)
+            visit(&context->facts, data);
     pthread_rwlock_unlock(&lock);
 }
 
@@ -115,7 +146,7 @@ void exec_context_mark_ending(CUcontext handle, bool ending)
     pthread_rwlock_wrlock(&lock);
     noticed_context *context = find(handle);
     if (context)
-        context->ending = ending;
+        context->facts.ending = ending;
     pthread_rwlock_unlock(&lock);
 }
 

@@ -15,6 +15,8 @@ enum { CACHE = 1024, MOST_TAGS = 256, TAG_BITS = 0x7fff, RUNTIME_BIT = 0x8000 };
  * above it whether it is the runtime's.
  * Any thread; an entry that another thread replaces is looked up again. */
 static _Atomic uint64_t cache[CACHE];
+static _Atomic bool is_cached;       /* there is an entry */
+static _Atomic unsigned generations; /* of what is loaded */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static strata_tag given[MOST_TAGS]; /* guarded by the lock */
@@ -78,6 +80,24 @@ static strata_tag walk(bool seen)
     return 0;
 }
 
+/* Another library may be loaded where one was. */
+EXEC_EXPORT int dlclose(void *handle)
+{
+    static _Atomic(int (*)(void *)) real; /* the loader's; set once, by any thread to the same */
+    int (*close)(void *) = atomic_load_explicit(&real, memory_order_relaxed);
+    if (!close) {
+        void *found = exec_loader_dlsym(RTLD_NEXT, "dlclose");
+        memcpy(&close, &found, sizeof close);
+        atomic_store_explicit(&real, close, memory_order_relaxed);
+    }
+    const int result = close(handle);
+    atomic_fetch_add(&generations, 1);
+    if (atomic_exchange(&is_cached, false))
+        for (size_t i = 0; i < CACHE; i++)
+            atomic_store_explicit(&cache[i], 0, memory_order_relaxed);
+    return result;
+}
+
 static found_tag cached(const void *address)
 {
     const uint64_t key = (uint64_t)(uintptr_t)address << 16;
@@ -85,10 +105,13 @@ static found_tag cached(const void *address)
     const uint64_t known = atomic_load_explicit(entry, memory_order_relaxed);
     if (known >> 16 == key >> 16 && known)
         return (found_tag){(strata_tag)(known & TAG_BITS), known & RUNTIME_BIT};
+    const unsigned generation = atomic_load(&generations);
     const char *name = object_name(address);
     const found_tag found = {tag_of_object(name), name && is_runtime(name)};
-    if (found.tag <= TAG_BITS)
-        atomic_store_explicit(entry, key | (found.of_runtime ? RUNTIME_BIT : 0) | found.tag, memory_order_relaxed);
+    if (found.tag > TAG_BITS || generation != atomic_load(&generations))
+        return found;
+    atomic_store(&is_cached, true);
+    atomic_store_explicit(entry, key | (found.of_runtime ? RUNTIME_BIT : 0) | found.tag, memory_order_relaxed);
     return found;
 }
 

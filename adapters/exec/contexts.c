@@ -5,39 +5,52 @@
  * the context ends then, as it would without Strata, unless others hold it, such as green contexts. */
 #include "adapters/exec/exec.h"
 
+#include "core/base/error.h"
 #include "core/streams/device.h"
+
+#include <strata/info.h>
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
 /* ---- begins ---- */
+
+static bool is_ordered(CUcontext context, int ordinal)
+{
+    exec_device *device = exec_device_at((size_t)ordinal);
+    return !device || exec_order_new_context(device, context) || exec_device_found_reset(ordinal);
+}
 
 /* The memory of the device, which may have no stack yet. */
 static bool notice(CUcontext context, int ordinal)
 {
     if (!exec_context_notice(context, ordinal))
         return false;
-    exec_device *device = exec_device_at((size_t)ordinal);
-    if (device)
-        exec_order_new_context(device, context);
-    return true;
+    return is_ordered(context, ordinal);
 }
 
-/* Without host memory its work could not be ordered: it is not made. */
-static CUresult created(CUresult result, const CUcontext *context)
+static bool is_device(CUdevice device)
 {
-    const int ordinal = result == CUDA_SUCCESS && context ? exec_ordinal_of(*context) : -1;
-    if (ordinal >= 0)
-        exec_context_await_forgetting(*context);
-    if (ordinal < 0 || notice(*context, ordinal))
+    return device >= 0 && device < EXEC_DEVICES;
+}
+
+/* If its work could not be ordered, it is not made. */
+static CUresult created(CUresult result, const CUcontext *context, CUdevice ordinal)
+{
+    if (result != CUDA_SUCCESS || !context || !is_device(ordinal) || !exec_open_driver())
         return result;
+    exec_context_await_forgetting(*context);
+    if (notice(*context, ordinal))
+        return result;
+    exec_context_mark_ending(*context, true);
     (void)EXEC_CALL(cuCtxDestroy_v2, *context);
+    exec_context_forget(*context);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-#define CONTEXT_CREATE(name, parameters, ...)               \
-    EXEC_EXPORT CUresult CUDAAPI name parameters            \
-    {                                                       \
-        return created(EXEC_CALL(name, __VA_ARGS__), made); \
+#define CONTEXT_CREATE(name, parameters, ...)                       \
+    EXEC_EXPORT CUresult CUDAAPI name parameters                    \
+    {                                                               \
+        return created(EXEC_CALL(name, __VA_ARGS__), made, device); \
     }
 
 CONTEXT_CREATE(cuCtxCreate, (CUcontext * made, unsigned flags, CUdevice device), made, flags, device)
@@ -47,6 +60,31 @@ CONTEXT_CREATE(cuCtxCreate_v3,
                affinities, count, flags, device)
 CONTEXT_CREATE(cuCtxCreate_v4, (CUcontext * made, CUctxCreateParams *given, unsigned flags, CUdevice device), made,
                given, flags, device)
+
+/* Its default streams use the device's memory. */
+static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice ordinal)
+{
+    if (result != CUDA_SUCCESS || !green || !is_device(ordinal) || !exec_open_driver())
+        return result;
+    exec_look_up_green();
+    CUcontext context = exec_context_of_green(*green);
+    if (!context || exec_is_primary(context, ordinal))
+        context = (CUcontext)(void *)*green;
+    exec_context_await_forgetting(context);
+    if (exec_green_notice(*green, context, ordinal) && is_ordered(context, ordinal) &&
+        exec_green_notice(*green, context, ordinal)) /* a reset that was found has forgotten all */
+        return result;
+    exec_context_mark_ending(context, true);
+    (void)EXEC_CALL(cuGreenCtxDestroy, *green);
+    exec_context_forget(context);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+                                              unsigned flags)
+{
+    return green_created(EXEC_CALL(cuGreenCtxCreate, green, resources, device, flags), green, device);
+}
 
 /* The current context may use the memory of the other one's device. The end of a primary context is seen if its device
  * has a stack; that of another one always. */
@@ -89,14 +127,40 @@ static void context_ended(CUcontext context)
     exec_context_forget(context);
 }
 
+/* Green contexts are parts of the primary one. With `ending` those that another thread has not made since. */
+static void forget_green(int ordinal, bool ending)
+{
+    exec_beside green;
+    size_t i = 0;
+    while (exec_green_find(NULL, ordinal, i, &green)) {
+        if (ending && !green.ending) {
+            i++;
+            continue;
+        }
+        exec_streams_forget(green.handle);
+        exec_streams_forget((CUcontext)(void *)green.green);
+        exec_passed_forget(green.handle);
+        exec_context_forget(green.handle);
+    }
+}
+
 void exec_device_was_reset(int ordinal)
 {
-    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
-    if (device)
-        exec_forget_waiting(device);
-    const CUcontext context = exec_device_give_up(ordinal);
-    if (context)
-        context_ended(context);
+    const CUcontext context = exec_device_give_up(ordinal, exec_forget_waiting);
+    if (!context)
+        return;
+    forget_green(ordinal, false);
+    context_ended(context);
+}
+
+bool exec_device_found_reset(int ordinal)
+{
+    strata_error_suppress_begin();
+    const bool reset = strata_device_check(ordinal) == STRATA_ERROR_DEVICE_RESET;
+    strata_error_suppress_end(false);
+    if (reset)
+        exec_device_was_reset(ordinal);
+    return reset;
 }
 
 CUresult exec_context_ended(CUcontext context, CUresult result)
@@ -133,16 +197,20 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context)
 
 /* ---- primary contexts ---- */
 
-static bool is_device(CUdevice device)
-{
-    return device >= 0 && device < EXEC_DEVICES;
-}
-
 /* The primary context of a device with a stack. */
 static CUcontext primary_of(CUdevice ordinal)
 {
     const exec_device *device = is_device(ordinal) ? exec_device_at((size_t)ordinal) : NULL;
     return device ? device->context : NULL;
+}
+
+static void mark_green_ending(CUdevice ordinal, bool ending)
+{
+    exec_beside green;
+    for (size_t i = 0; is_device(ordinal) && exec_green_find(NULL, ordinal, i, &green); i++) {
+        mark_ending(green.handle, ending);
+        mark_ending((CUcontext)(void *)green.green, ending);
+    }
 }
 
 /* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
@@ -151,10 +219,14 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     if (exec_is_forked())
         return result;
     if (result != CUDA_SUCCESS) {
+        exec_device_mark_reset(device, false);
         mark_ending(primary, false);
+        mark_green_ending(device, false);
         return result;
     }
     exec_device_was_reset(device);
+    forget_green(device, true);
+    exec_device_mark_reset(device, false);
     mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
@@ -168,6 +240,8 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     {                                                               \
         const CUcontext primary = primary_of(device);               \
         mark_ending(primary, true);                                 \
+        mark_green_ending(device, true);                            \
+        exec_device_mark_reset(device, true);                       \
         return was_reset(device, primary, EXEC_CALL(name, device)); \
     }
 
@@ -211,29 +285,34 @@ PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* ---- green contexts ---- */
 
-static bool is_primary(CUcontext context)
+/* What is current while it is, and what its streams were made in. NULL: the primary one, or not known. */
+static CUcontext context_of(CUgreenCtx green)
 {
+    exec_beside beside;
     const exec_device *device;
+    if (exec_is_forked())
+        return NULL;
+    if (exec_green_find(green, -1, 0, &beside))
+        return beside.handle;
+    const CUcontext context = exec_context_of_green(green);
     for (size_t i = 0; (device = exec_device_next(&i));)
         if (device->context == context)
-            return true;
-    return false;
+            return NULL;
+    return context;
 }
 
 /* A green context holds the primary one of its device. Its streams were made in it by name, or while its context was
  * current. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
 {
-    CUcontext context = exec_is_forked() ? NULL : exec_context_of_green(green);
-    if (is_primary(context))
-        context = NULL;
-    if (context)
+    const CUcontext context = context_of(green), own = (CUcontext)(void *)green;
+    if (context && context != own)
         exec_context_ending(context);
-    exec_context_ending((CUcontext)(void *)green);
+    exec_context_ending(own);
     const CUresult result = EXEC_CALL(cuGreenCtxDestroy, green);
-    if (context)
+    if (context && context != own)
         exec_context_ended(context, result);
-    exec_context_ended((CUcontext)(void *)green, result);
+    exec_context_ended(own, result);
     for (int i = 0; result == CUDA_SUCCESS && i < EXEC_DEVICES; i++)
         end_if_unused(i);
     return result;

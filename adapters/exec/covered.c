@@ -199,7 +199,6 @@ static const char covered[][LONGEST] = {
     "cuGraphicsUnregisterResource",
     "cuGraphicsVDPAURegisterOutputSurface",
     "cuGraphicsVDPAURegisterVideoSurface",
-    "cuGreenCtxCreate",
     "cuGreenCtxGetDevResource",
     "cuGreenCtxGetId",
     "cuGreenCtxRecordEvent",

@@ -3,6 +3,8 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/stack/stack.h"
+#include "core/streams/device.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -92,7 +94,8 @@ static __attribute__((noinline)) bool open_driver(void)
         return false;
     exec_read_settings();
     if (!find_driver(path) || !strata_driver_fix_choice(path) || !strata_driver_load(&failure)) {
-        say_closed(&failure);
+        if (!exec_is_forked())
+            say_closed(&failure);
         return false;
     }
     if (when_open)
@@ -158,10 +161,26 @@ static bool create_runtime(exec_device *device, bool is_first)
     return status == STRATA_SUCCESS;
 }
 
+/* Another thread may reset the device in the middle: then once more. */
+static bool create_runtime_between_resets(exec_device *device, bool is_first)
+{
+    enum { TRIES = 16 };
+    const strata_device *now = strata_device_if_open(device->ordinal), *before = NULL;
+    bool created = create_runtime(device, is_first);
+    for (int i = 0; i < TRIES && !created; i++) {
+        before = now;
+        now = strata_device_if_open(device->ordinal);
+        if (!now || (now == before && !strata_device_is_lost(now)))
+            return false;
+        created = create_runtime(device, is_first);
+    }
+    return created;
+}
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
-    if (!create_runtime(device, !builds) || !find_context(device)) {
+    if (!create_runtime_between_resets(device, !builds) || !find_context(device)) {
         exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
                  strata_last_error()->message,
                  exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"
@@ -192,8 +211,7 @@ static exec_device_state start(exec_device *device, int ordinal)
     return state;
 }
 
-/* Asks without making one. */
-static bool is_primary(CUcontext context, CUdevice ordinal)
+bool exec_is_primary(CUcontext context, CUdevice ordinal)
 {
     unsigned flags;
     int active = 0;
@@ -221,7 +239,7 @@ static exec_here look_up(CUcontext context)
     if (!strata_cu.CtxGetDevice || strata_cu.CtxGetDevice(&ordinal) != CUDA_SUCCESS || ordinal < 0 ||
         ordinal >= EXEC_DEVICES)
         return (exec_here){0};
-    const bool primary = is_primary(context, ordinal);
+    const bool primary = exec_is_primary(context, ordinal);
     exec_device *device = &devices[ordinal];
     if (!primary && !exec_settings_now.charged) /* a stack would hold a second context for nothing */
         return (exec_here){0};
@@ -395,30 +413,59 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
-/* Mapped memory outlives the context, and the runtime is not ended: its pools give back what they hold. */
+/* The runtime is not ended: its pools give back what they hold, as mapped memory outlives the context, and a shared
+ * budget the charges of what did not. */
 static void give_memory_back(exec_device *device)
 {
-    strata_resource *pool;
-    for (size_t i = 0; (pool = strata_stack_layer(strata_runtime_stack(device->runtime), "pool", i)); i++)
-        pool->ops->give_back(pool, UINT64_MAX, false);
+    static const char *const names[] = {"pool", "budget"};
+    strata_resource *layer;
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
+        for (size_t i = 0; (layer = strata_stack_layer(strata_runtime_stack(device->runtime), names[n], i)); i++)
+            if (layer->ops->give_back)
+                layer->ops->give_back(layer, UINT64_MAX, false);
+}
+
+void exec_device_mark_reset(int ordinal, bool begins)
+{
+    if (ordinal >= 0 && ordinal < EXEC_DEVICES)
+        atomic_fetch_add(&devices[ordinal].resets, begins ? 1 : -1u);
+}
+
+/* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
+static bool is_of_former_context(const exec_device *device)
+{
+    const strata_device *own = strata_runtime_stack(device->runtime)->device;
+    return strata_device_is_lost(own) || !own->context_id;
 }
 
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
- * budget's.
- */
-CUcontext exec_device_give_up(int ordinal)
+ * budget's. */
+static bool give_up(exec_device *device, void (*forget)(exec_device *device))
+{
+    pthread_mutex_lock(&starting);
+    const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
+    if (gives) {
+        forget(device);
+        atomic_store(&device->state, EXEC_DEVICE_NONE);
+        atomic_fetch_add(&changes, 1);
+        strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
+        give_memory_back(device);
+    }
+    pthread_mutex_unlock(&starting);
+    return gives;
+}
+
+CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device))
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
     if (!device)
         return NULL;
     strata_error_suppress_begin();
     strata_device_check(ordinal);
-    pthread_mutex_lock(&starting);
-    atomic_store(&device->state, EXEC_DEVICE_NONE);
-    atomic_fetch_add(&changes, 1);
-    strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
-    give_memory_back(device);
-    pthread_mutex_unlock(&starting);
+    if (!give_up(device, forget)) {
+        strata_error_suppress_end(false);
+        return NULL;
+    }
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);
     pthread_mutex_lock(&device->publishing);

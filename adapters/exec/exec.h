@@ -82,6 +82,8 @@ typedef struct exec_device {
     _Atomic unsigned number;                  /* of the runtime, among all that were made in this process */
     _Atomic(strata_budget_account *) account; /* of the stack's nearest budget; NULL: none */
 
+    _Atomic uint32_t resets; /* calls under way that may end the primary context; any thread */
+
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
 
     /* All blocks so far lie from `lowest` to `beyond`, which only grow apart; any thread. Zeros: none yet. */
@@ -129,6 +131,9 @@ exec_here exec_device_of_stream(CUstream stream);
 /* The device of the current context, if it has a stack. */
 exec_device *exec_device_if_ready(void);
 
+/* Whether a context is the primary one of the device, which is not begun for the question. */
+bool exec_is_primary(CUcontext context, CUdevice ordinal);
+
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
 exec_device *exec_device_start(int ordinal);
 
@@ -150,11 +155,18 @@ exec_device *exec_device_next(size_t *i);
 void exec_device_context_ended(void);
 
 /* The primary context of a device was reset: its runtime is given up, and the next request begins anew. Returns the
- * context that was; NULL: the device had no stack. */
-CUcontext exec_device_give_up(int ordinal);
+ * context that was; NULL: the device had no stack, or has one of the context that has begun anew. `forget` is called,
+ * with device.c's lock, before the blocks go. */
+CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
+
+/* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
+void exec_device_mark_reset(int ordinal, bool begins);
 
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
+
+/* Whether the device was reset behind this library's back, which then does as above. */
+bool exec_device_found_reset(int ordinal);
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
@@ -203,11 +215,12 @@ static inline void exec_order_count_free(exec_device *device)
  * still waits for. False: a capture forbids it now. */
 bool exec_order_publish(exec_device *device);
 
-/* A stream was made: what was published before is ordered before it, too. */
-void exec_order_new_stream(exec_device *device, CUstream stream);
+/* A stream was made: what was published before is ordered before it, too. False: the driver refuses that. */
+bool exec_order_new_stream(exec_device *device, CUstream stream);
 
-/* As above, for a context that may use the device's memory from now on, and for its streams. */
-void exec_order_new_context(exec_device *device, CUcontext context);
+/* As above, for a context that may use the device's memory from now on, and for its streams. The context by the handle
+ * under which it was noticed. */
+bool exec_order_new_context(exec_device *device, CUcontext context);
 
 /* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);
@@ -250,6 +263,14 @@ bool exec_context_of_stream(CUstream stream, CUcontext *context);
 /* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
 CUcontext exec_context_of_green(CUgreenCtx green);
 
+/* The green context of a stream. NULL: it has none. */
+CUgreenCtx exec_green_of_stream(CUstream stream);
+
+/* An event of all work of a green context so far, and what comes later behind an event. Under captures: false, since
+ * one in the green context would end. */
+bool exec_green_record(CUgreenCtx green, CUevent event);
+bool exec_green_wait(CUgreenCtx green, CUevent event);
+
 /* A capture begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
@@ -268,12 +289,25 @@ bool exec_is_captured(CUstream stream);
 /* Whether one was ever noticed. */
 bool exec_contexts_any(void);
 
+typedef struct exec_beside {
+    CUcontext handle;
+    CUgreenCtx green; /* NULL: it is none */
+    int ordinal;      /* of a green context's device */
+    bool ending;      /* no call takes the handle any more */
+} exec_beside;
+
 /* Notices that work in the context may use the memory of the device. False without host memory: it must not. */
 bool exec_context_notice(CUcontext context, int ordinal);
+
+/* The same of a new green context of that device; `context` is its context, or another handle that is none's. */
+bool exec_green_notice(CUgreenCtx green, CUcontext context, int ordinal);
+
+/* Number `number` of the noticed green contexts; NULL, -1: whichever. False: there is none. */
+bool exec_green_find(CUgreenCtx green, int ordinal, size_t number, exec_beside *found);
 bool exec_context_uses(CUcontext context, int ordinal);
 
 /* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
-void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(CUcontext context, void *data), void *data);
+void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(const exec_beside *context, void *data), void *data);
 
 /* As exec_streams_mark_ending; the context is gone, and so is all that was kept of it. */
 void exec_context_mark_ending(CUcontext context, bool ending);
@@ -304,7 +338,7 @@ void exec_free_all_waiting(void);
 /* The same, if the stack would else get memory from the device for a request. */
 void exec_free_before_growth(exec_device *device, size_t bytes);
 
-/* The device was reset, and the blocks with it. */
+/* The device was reset, and the blocks with it. Inside of device.c's lock. */
 void exec_forget_waiting(exec_device *device);
 
 /* The program got memory of the stack. */

@@ -188,8 +188,9 @@ static CUresult find_other_context(const exec_device *device, CUstream stream, C
 {
     CUcontext context = NULL;
     *other = NULL;
-    if (!exec_is_default(stream) || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS)
-        return CUDA_SUCCESS;
+    const CUresult result = exec_is_default(stream) ? strata_cu.CtxGetCurrent(&context) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS || !exec_is_default(stream))
+        return result;
     if (context != device->context)
         *other = context;
     return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;

@@ -57,6 +57,7 @@
     X(cuGraphicsResourceGetMappedPointer_v2, "cuGraphicsResourceGetMappedPointer", 3020, false)    \
     X(cuGraphicsUnmapResources, "cuGraphicsUnmapResources", 3000, false)                           \
     X(cuGraphicsUnmapResources_ptsz, "cuGraphicsUnmapResources", 7000, true)                       \
+    X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, false)                                          \
     X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, false)                                        \
     X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, false)                              \
     X(cuImportExternalMemory, "cuImportExternalMemory", 10000, false)                              \

@@ -1,6 +1,7 @@
 /* Linear memory: from the stack where it can serve, else from the driver. */
 #include "adapters/exec/exec.h"
 
+#include "core/base/error.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -14,11 +15,20 @@ static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
     return here->primary && out && bytes && !exec_captures_under_way();
 }
 
+static __attribute__((noinline)) void look_for_reset(const exec_device *device)
+{
+    strata_error_suppress_begin();
+    strata_device_check(device->ordinal);
+    strata_error_suppress_end(false);
+}
+
 /* The stack may refuse what it could give if the frees that wait were made. */
 static strata_status request(exec_device *device, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
 {
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
+    if (__builtin_expect(atomic_load_explicit(&device->resets, memory_order_relaxed) != 0, 0))
+        look_for_reset(device); /* a pool's hit asks the driver nothing */
     exec_free_before_growth(device, bytes);
     strata_status status = strata_runtime_allocate_request(device->runtime, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))

@@ -26,27 +26,43 @@
 
 #include "driver/driver.h"
 
+enum { TRIES = 3 /* of a call that nothing can stand for */ };
+
+static CUresult make_current(CUcontext context)
+{
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    for (int i = 0; i < TRIES && result != CUDA_SUCCESS; i++)
+        result = strata_cu.CtxSetCurrent(context);
+    return result;
+}
+
 /* The thread's calls are made in the device's context and do not end captures of other threads. */
 typedef struct exec_scope {
     CUcontext before;
     CUstreamCaptureMode mode;
 } exec_scope;
 
-static void enter(const exec_device *device, exec_scope *scope)
+/* False: the driver refuses, and nothing has changed. */
+static bool enter(const exec_device *device, exec_scope *scope)
 {
     scope->before = NULL;
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    strata_cu.CtxGetCurrent(&scope->before);
-    if (scope->before != device->context)
-        strata_cu.CtxSetCurrent(device->context);
-    strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    if (strata_cu.CtxGetCurrent(&scope->before) != CUDA_SUCCESS ||
+        (scope->before != device->context && make_current(device->context) != CUDA_SUCCESS))
+        return false;
+    if (strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS)
+        return true;
+    make_current(scope->before);
+    return false;
 }
 
 static void leave(const exec_device *device, exec_scope *scope)
 {
-    strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    const CUstreamCaptureMode before = scope->mode;
+    for (int i = 0; i < TRIES && strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS; i++)
+        scope->mode = before;
     if (scope->before != device->context)
-        strata_cu.CtxSetCurrent(scope->before);
+        make_current(scope->before);
 }
 
 /* ---- barriers ---- */
@@ -82,87 +98,170 @@ static bool order_by_device_event(exec_device *device, CUstream stream)
            legacy_waits_for(device->last_work);
 }
 
-/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done. */
-static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream)
+/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done.
+ * `green`: NULL, or instead of the stream all work of a green context, by an event of its device's primary one. */
+static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream, CUgreenCtx green)
 {
     CUevent event = NULL;
     if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
         return false;
-    const bool recorded = strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                          strata_cu.EventRecord(event, stream) == CUDA_SUCCESS;
-    strata_cu.CtxSetCurrent(device->context);
-    const bool ordered = recorded && legacy_waits_for(event);
+    const bool recorded =
+        strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+        (green ? exec_green_record(green, event) : strata_cu.EventRecord(event, stream) == CUDA_SUCCESS);
+    const bool ordered = make_current(device->context) == CUDA_SUCCESS && recorded && legacy_waits_for(event);
     if (event)
         strata_cu.EventDestroy(event);
     return ordered;
 }
 
+/* The primary context that a green one holds. */
+static CUcontext primary_below(const exec_device *device, const exec_beside *green)
+{
+    CUcontext primary = NULL;
+    if (green->ordinal == device->ordinal)
+        return device->context;
+    if (strata_cu.DevicePrimaryCtxRetain(&primary, green->ordinal) == CUDA_SUCCESS)
+        strata_cu.DevicePrimaryCtxRelease(green->ordinal);
+    return primary;
+}
+
+static bool order_green(const exec_device *device, const exec_beside *green)
+{
+    return order_by_event_of(device, primary_below(device, green), NULL, green->green);
+}
+
 static bool order_by_its_event(const exec_device *device, CUstream stream)
 {
+    exec_beside beside;
     CUcontext context;
-    return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream);
+    const CUgreenCtx green = exec_green_of_stream(stream);
+    if (green)
+        return exec_green_find(green, -1, 0, &beside) && order_green(device, &beside);
+    return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream, NULL);
+}
+
+/* An order of all that does not wait for the legacy stream. */
+typedef struct barrier {
+    exec_device *device;
+    bool last;  /* they are about to end */
+    bool whole; /* neither a capture nor an error of the driver has kept one out */
+} barrier;
+
+/* Of a stream or a context whose end was not seen. */
+static bool is_gone(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* What a wait on the host for its work has answered. */
+static void note_wait(barrier *order, CUresult result)
+{
+    exec_count(&exec_counts_now.late_waits);
+    order->whole &= result == CUDA_SUCCESS || is_gone(result);
 }
 
 /* The legacy stream waits for a stream's work; the host does while a capture bars the legacy stream. */
 static void order_before_legacy(CUstream stream, void *data)
 {
-    exec_device *device = data;
-    if (is_idle(stream))
+    barrier *order = data;
+    if (!is_idle(stream) && (legacy_is_barred() || (!order_by_device_event(order->device, stream) &&
+                                                    !order_by_its_event(order->device, stream))))
+        note_wait(order, strata_cu.StreamSynchronize(stream));
+}
+
+static void wait_for_default_streams(barrier *order, CUcontext context)
+{
+    CUresult result = strata_cu.CtxSetCurrent(context);
+    if (result == CUDA_SUCCESS)
+        result = strata_cu.StreamSynchronize(CU_STREAM_LEGACY);
+    make_current(order->device->context);
+    note_wait(order, result);
+}
+
+/* A capture in a green context cannot be asked for. */
+static void order_green_before_legacy(const exec_beside *green, barrier *order)
+{
+    if (!legacy_is_barred() && order_green(order->device, green))
         return;
-    if (!legacy_is_barred() && (order_by_device_event(device, stream) || order_by_its_event(device, stream)))
-        return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.StreamSynchronize(stream);
+    if (exec_captures_under_way() && !order->last)
+        order->whole = false;
+    else
+        wait_for_default_streams(order, green->handle);
 }
 
 /* As above, for the default streams of a context beside the primary one. Where a capture bars them, frees wait for its
  * end, and for a barrier behind it. */
-static void order_context_before_legacy(CUcontext context, void *data)
+static void order_context_before_legacy(const exec_beside *context, void *data)
 {
-    exec_device *device = data;
-    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+    barrier *order = data;
+    if (context->green) {
+        order_green_before_legacy(context, order);
         return;
-    const bool barred = legacy_is_barred();
-    strata_cu.CtxSetCurrent(device->context);
-    if (barred || (!legacy_is_barred() && order_by_event_of(device, context, CU_STREAM_LEGACY)))
-        return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.CtxSetCurrent(context);
-    strata_cu.StreamSynchronize(CU_STREAM_LEGACY);
-    strata_cu.CtxSetCurrent(device->context);
+    }
+    const CUresult entered = strata_cu.CtxSetCurrent(context->handle);
+    const bool barred = entered == CUDA_SUCCESS && legacy_is_barred();
+    make_current(order->device->context);
+    if (entered != CUDA_SUCCESS || barred)
+        order->whole &= is_gone(entered);
+    else if (legacy_is_barred() || !order_by_event_of(order->device, context->handle, CU_STREAM_LEGACY, NULL))
+        wait_for_default_streams(order, context->handle);
 }
 
 /* A captured stream waits when its capture ends. */
 static void wait_for_event(CUstream stream, void *data)
 {
-    if (exec_is_captured(stream) || strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
+    barrier *order = data;
+    const CUevent event = order->device->event;
+    if (exec_is_captured(stream))
         return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.EventSynchronize((CUevent)data);
+    const CUresult result = strata_cu.StreamWaitEvent(stream, event, 0);
+    if (result != CUDA_SUCCESS && !is_gone(result))
+        note_wait(order, strata_cu.EventSynchronize(event));
 }
 
-static void context_waits_for_event(CUcontext context, void *data)
+static void green_waits_for_event(const exec_beside *green, barrier *order)
 {
-    exec_device *device = data;
-    if (strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+    if (exec_green_wait(green->green, order->device->event))
         return;
-    if (!legacy_is_barred())
-        wait_for_event(CU_STREAM_LEGACY, device->event);
-    strata_cu.CtxSetCurrent(device->context);
+    if (exec_captures_under_way())
+        order->whole = false;
+    else
+        note_wait(order, strata_cu.EventSynchronize(order->device->event));
 }
 
-/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ... */
-static void order_all_before_legacy(exec_device *device, CUcontext own)
+static void context_waits_for_event(const exec_beside *context, void *data)
 {
-    exec_streams_visit(device->ordinal, own, order_before_legacy, device);
-    exec_contexts_visit(device->ordinal, own, order_context_before_legacy, device);
+    barrier *order = data;
+    if (context->green) {
+        green_waits_for_event(context, order);
+        return;
+    }
+    const CUresult entered = strata_cu.CtxSetCurrent(context->handle);
+    if (entered != CUDA_SUCCESS || legacy_is_barred())
+        order->whole &= is_gone(entered);
+    else
+        wait_for_event(CU_STREAM_LEGACY, order);
+    make_current(order->device->context);
+}
+
+/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ...
+ * False: it does not for all. */
+static bool order_all_before_legacy(exec_device *device, CUcontext own)
+{
+    barrier order = {.device = device, .last = own != NULL, .whole = true};
+    exec_streams_visit(device->ordinal, own, order_before_legacy, &order);
+    exec_contexts_visit(device->ordinal, own, order_context_before_legacy, &order);
+    return order.whole;
 }
 
 /* ... and all waits for the latest event. */
-static void all_wait_for_event(exec_device *device, CUcontext own)
+static bool all_wait_for_event(exec_device *device, CUcontext own)
 {
-    exec_streams_visit(device->ordinal, own, wait_for_event, device->event);
-    exec_contexts_visit(device->ordinal, own, context_waits_for_event, device);
+    barrier order = {.device = device, .whole = true};
+    exec_streams_visit(device->ordinal, own, wait_for_event, &order);
+    exec_contexts_visit(device->ordinal, own, context_waits_for_event, &order);
+    return order.whole;
 }
 
 /* Of the legacy stream. False: a capture bars it, or the driver refuses. */
@@ -177,14 +276,12 @@ static bool make_barrier(exec_device *device)
 {
     exec_scope scope;
     const uint64_t frees = atomic_load(&device->frees);
-    enter(device, &scope);
-    if (!legacy_is_barred())
-        order_all_before_legacy(device, NULL);
-    const bool made = record_event(device);
-    if (made) {
-        all_wait_for_event(device, NULL);
+    if (!enter(device, &scope))
+        return false;
+    const bool made = !legacy_is_barred() && order_all_before_legacy(device, NULL) && record_event(device) &&
+                      all_wait_for_event(device, NULL);
+    if (made)
         atomic_store(&device->published, frees);
-    }
     leave(device, &scope);
     return made;
 }
@@ -218,28 +315,60 @@ bool exec_order_publish(exec_device *device)
 
 /* ---- streams and captures ---- */
 
-/* There may have been no barrier yet, as there was no stream that needed it. */
-void exec_order_new_stream(exec_device *device, CUstream stream)
+/* There may have been no barrier yet, as there was no stream that needed it. If a capture bars the legacy stream,
+ * nothing new was given out since the last one. */
+static bool has_recent_event(exec_device *device)
 {
-    exec_scope scope;
-    pthread_mutex_lock(&device->publishing);
-    enter(device, &scope);
-    (void)record_event(device); /* if a capture bars the legacy stream, nothing new was given out since the last one */
-    if (device->event)
-        wait_for_event(stream, device->event);
-    leave(device, &scope);
-    pthread_mutex_unlock(&device->publishing);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    for (int i = 0; i < TRIES; i++)
+        if (record_event(device))
+            return true;
+    return strata_cu.StreamIsCapturing(CU_STREAM_LEGACY, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void exec_order_new_context(exec_device *device, CUcontext context)
+bool exec_order_new_stream(exec_device *device, CUstream stream)
 {
     exec_scope scope;
+    barrier order = {.device = device};
     pthread_mutex_lock(&device->publishing);
-    enter(device, &scope);
-    (void)record_event(device);
-    if (device->event)
-        all_wait_for_event(device, context);
-    leave(device, &scope);
+    if (enter(device, &scope)) {
+        order.whole = has_recent_event(device);
+        if (order.whole && device->event)
+            wait_for_event(stream, &order);
+        leave(device, &scope);
+    }
+    pthread_mutex_unlock(&device->publishing);
+    return order.whole;
+}
+
+bool exec_order_new_context(exec_device *device, CUcontext context)
+{
+    exec_scope scope;
+    bool ordered = false;
+    pthread_mutex_lock(&device->publishing);
+    if (enter(device, &scope)) {
+        ordered = has_recent_event(device) &&
+                  (!device->event || all_wait_for_event(device, context) || exec_captures_under_way());
+        leave(device, &scope);
+    }
+    pthread_mutex_unlock(&device->publishing);
+    return ordered;
+}
+
+/* Of one context, or with NULL of all. */
+static void order_before_legacy_now(exec_device *device, CUcontext own)
+{
+    exec_scope scope;
+    bool ordered = false;
+    pthread_mutex_lock(&device->publishing);
+    for (int i = 0; i < TRIES && !ordered; i++) {
+        if (!enter(device, &scope))
+            continue;
+        ordered = order_all_before_legacy(device, own) || exec_captures_under_way();
+        leave(device, &scope);
+    }
+    exec_order_count_free(device);
     pthread_mutex_unlock(&device->publishing);
 }
 
@@ -247,34 +376,35 @@ void exec_order_new_context(exec_device *device, CUcontext context)
 void exec_order_last_word(exec_device *device, CUstream stream)
 {
     exec_scope scope;
+    barrier order = {.device = device};
     pthread_mutex_lock(&device->publishing);
-    enter(device, &scope);
-    if (!is_idle(stream)) {
-        order_before_legacy(stream, device);
-        exec_order_count_free(device);
+    for (int i = 0; i < TRIES && !order.whole; i++) {
+        if (!enter(device, &scope))
+            continue;
+        order.whole = true;
+        if (!is_idle(stream)) {
+            order_before_legacy(stream, &order);
+            exec_order_count_free(device);
+        }
+        leave(device, &scope);
     }
-    leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);
 }
 
 void exec_order_last_words(exec_device *device, CUcontext own)
 {
-    exec_scope scope;
-    pthread_mutex_lock(&device->publishing);
-    enter(device, &scope);
-    order_all_before_legacy(device, own);
-    exec_order_count_free(device);
-    leave(device, &scope);
-    pthread_mutex_unlock(&device->publishing);
+    order_before_legacy_now(device, own);
 }
 
 void exec_order_after_capture(exec_device *device)
 {
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
-    if (device->event) {
-        enter(device, &scope);
-        all_wait_for_event(device, NULL);
+    bool ordered = !device->event;
+    for (int i = 0; i < TRIES && !ordered; i++) {
+        if (!enter(device, &scope))
+            continue;
+        ordered = all_wait_for_event(device, NULL) || exec_captures_under_way();
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);
@@ -283,11 +413,5 @@ void exec_order_after_capture(exec_device *device)
 /* What the streams did is behind the legacy stream then, but not yet before the other streams. */
 void exec_order_before_capture(exec_device *device)
 {
-    exec_scope scope;
-    pthread_mutex_lock(&device->publishing);
-    enter(device, &scope);
-    order_all_before_legacy(device, NULL);
-    exec_order_count_free(device);
-    leave(device, &scope);
-    pthread_mutex_unlock(&device->publishing);
+    order_before_legacy_now(device, NULL);
 }

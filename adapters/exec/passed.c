@@ -42,10 +42,11 @@ static bool ends_with_context(exec_kind kind)
            kind != EXEC_GRAPH;
 }
 
-/* Host memory is made too often to ask: the driver is asked for it when a context ends. */
+/* The driver is asked for it when a context ends: host memory is made too often to ask for its context, and memory of
+ * pools may be gone with the context of its stream. */
 static bool is_asked_for_later(exec_kind kind)
 {
-    return kind == EXEC_HOST || kind == EXEC_REGISTERED;
+    return kind == EXEC_HOST || kind == EXEC_REGISTERED || kind == EXEC_POOLED;
 }
 
 static CUcontext ask_for_context(exec_kind kind)
@@ -158,10 +159,13 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
+/* More than there can be is refused as what does not fit. */
 static strata_status reserve(exec_charge *charge)
 {
+    static const size_t most = (size_t)INT64_MAX / 2;     /* that can be reserved */
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
-    return strata_budget_reserve(charge->device->account, charge->bytes, "passed on", &charge->account);
+    return strata_budget_reserve(charge->device->account, exec_least(charge->bytes, most), "passed on",
+                                 &charge->account);
 }
 
 static CUresult refuse(const exec_charge *charge, strata_status status)
@@ -388,10 +392,21 @@ static void put_back(const exec_passed_facts *facts)
     close_account(stale);
 }
 
+/* The driver knows no address of memory that is gone. */
+static bool is_gone(uint64_t address)
+{
+    CUmemorytype type;
+    return EXEC_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+           CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Refused may be memory that has ended unseen: by another thread, or with the context of its stream. */
 CUresult exec_release_end(const exec_release *release, CUresult result)
 {
     const exec_passed_facts *facts = &release->facts;
-    if (result != CUDA_SUCCESS && facts->holders)
+    const bool ended = result == CUDA_ERROR_INVALID_VALUE && facts->holders == 1 &&
+                       facts->key.space == EXEC_ADDRESSES && is_gone(facts->key.value);
+    if (result != CUDA_SUCCESS && facts->holders && !ended)
         put_back(facts);
     else if (facts->holders == 1)
         close_account(facts->account);
@@ -409,16 +424,7 @@ void exec_passed_drop(exec_kind kind, uint64_t key)
 
 static bool may_have_ended(const exec_passed_facts *facts, const void *context)
 {
-    return ends_with_context(facts->kind) &&
-           (facts->context ? facts->context == context : is_asked_for_later(facts->kind));
-}
-
-/* The driver knows no address of memory that is gone. */
-static bool is_gone(uint64_t address)
-{
-    CUmemorytype type;
-    return EXEC_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-           CUDA_ERROR_INVALID_VALUE;
+    return is_asked_for_later(facts->kind) || (ends_with_context(facts->kind) && facts->context == context);
 }
 
 static void drop_if_gone(exec_passed_key key, const void *context)
@@ -429,7 +435,7 @@ static void drop_if_gone(exec_passed_key key, const void *context)
     if (entry)
         facts = entry->facts;
     strata_spin_release(&lock);
-    if (!entry || (facts.context ? facts.context != context : !is_gone(key.value)))
+    if (!entry || (is_asked_for_later(facts.kind) ? !is_gone(key.value) : facts.context != context))
         return;
     while (facts.holders--)
         exec_passed_drop(facts.kind, key.value);

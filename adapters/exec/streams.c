@@ -14,18 +14,29 @@ static CUcontext current_context(void)
 
 /* ---- streams ---- */
 
+/* Its work could not be ordered. */
+static CUresult undo(CUstream stream)
+{
+    (void)EXEC_CALL(cuStreamDestroy_v2, stream);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool notice_and_order(CUstream stream, int ordinal, CUcontext own)
+{
+    const bool noticed = exec_stream_notice(stream, ordinal, own);
+    exec_device *device = noticed ? exec_device_at((size_t)ordinal) : NULL;
+    return noticed && (!device || exec_order_new_stream(device, stream));
+}
+
 /* The device may have no stack yet. */
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
-    if (!exec_stream_notice(stream, ordinal, own)) {
-        (void)EXEC_CALL(cuStreamDestroy_v2, stream);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    exec_device *device = exec_device_at((size_t)ordinal);
-    if (device)
-        exec_order_new_stream(device, stream);
-    return CUDA_SUCCESS;
+    if (notice_and_order(stream, ordinal, own) ||
+        (exec_device_found_reset(ordinal) && notice_and_order(stream, ordinal, own)))
+        return CUDA_SUCCESS;
+    exec_stream_forget(stream);
+    return undo(stream);
 }
 
 /* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
@@ -38,15 +49,19 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     if (here.primary)
         return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device->ordinal, *stream, here.device->context)
                                               : result;
-    const bool known = strata_driver_is_open() && here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS &&
-                       ordinal >= 0 && ordinal < EXEC_DEVICES;
-    return known ? notice_new(ordinal, *stream, here.context) : result;
+    if (!strata_driver_is_open())
+        return result;
+    const bool known = here.context && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0;
+    return !known ? undo(*stream) : ordinal < EXEC_DEVICES ? notice_new(ordinal, *stream, here.context) : result;
 }
 
 /* A green context is a part of the primary one's device, and uses its memory. The stream ends with it. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
+    exec_beside beside;
+    if (result == CUDA_SUCCESS && exec_green_find(green, -1, 0, &beside))
+        return notice_new(beside.ordinal, *stream, (CUcontext)(void *)green);
     const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
     return device ? notice_new(device->ordinal, *stream, (CUcontext)(void *)green) : result;

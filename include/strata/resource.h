@@ -261,7 +261,8 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * stack or of a layer below: `bytes` or a little more, if there is as much. Complete memory; with `may_wait` then
      * what has to be waited for. Returns how much; errors are suppressed. It is called on the requesting thread and
      * allocates nothing of any stack. NULL: the layer keeps none. Never forwarded. After a reset of the device: all
-     * that outlives the context, also of blocks that were not freed. */
+     * that outlives the context, also of blocks that were not freed; of a shared budget, the charges of blocks that did
+     * not outlive it. */
     uint64_t (*give_back)(strata_resource *self, uint64_t bytes, bool may_wait);
 
     /* Called once the stack is built, lowest layer first, before any request, for what may be done ahead. It raises no

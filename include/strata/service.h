@@ -225,7 +225,8 @@ STRATA_API strata_status strata_service_run(strata_service *service, const strat
 
 /* Loads PTX, a cubin or a fatbin. In both forms. `bytes`: of the image; 0 for PTX that ends with a zero. Answer:
  * module, a number that is valid until the context is rebuilt. Errors besides: INVALID_VALUE (the image is NULL or
- * empty). */
+ * empty, or a cubin or fatbin of which bytes are missing). Answers DRIVER if the driver refuses it, such as
+ * NO_BINARY_FOR_GPU: the message says which architectures it is for. */
 STRATA_API strata_status strata_service_load(strata_service *service, const void *image, size_t bytes,
                                              const strata_send_options *send, strata_future **out);
 

@@ -127,6 +127,17 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
     }
 }
 
+void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes)
+{
+    if (self->base.shared) {
+        shared_count_tag(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
+        uint64_t ticket = atomic_exchange_explicit(&record->ticket, 0, memory_order_acq_rel);
+        if (ticket)
+            shared_retire_completed(self->base.shared, ticket);
+    }
+    budget_release(account, bytes);
+}
+
 /* ---- reuse of retired memory ---- */
 
 /* Whether `account` gets bytes of `source` back; an open reservation keeps its own. */

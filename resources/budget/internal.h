@@ -272,6 +272,24 @@ static inline void budget_record_charge(budget *self, strata_entry *entry, const
     }
 }
 
+/* ---- records ---- */
+
+/* What is left of the record's charge, at most `most`; the caller gives it back. */
+static inline uint64_t budget_record_take(budget_record *record, uint64_t most)
+{
+    uint64_t bytes = budget_record_bytes(record), taken;
+    do
+        taken = bytes < most ? bytes : most;
+    while (!atomic_compare_exchange_weak_explicit(&record->charge, &bytes, bytes - taken, memory_order_acq_rel,
+                                                  memory_order_relaxed));
+    return taken;
+}
+
+/* ---- reset.c ---- */
+
+/* Ends the charges of a shared budget's blocks if the device was reset. Returns their bytes. */
+uint64_t budget_end_lost_charges(budget *self);
+
 /* ---- usage.c ---- */
 
 /* A charge of a shared account that has succeeded. */
@@ -311,6 +329,9 @@ void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
 
 /* Takes leaf locks only. */
 void budget_release(strata_budget_account *account, uint64_t bytes);
+
+/* Gives back bytes that were taken out of the record. */
+void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes);
 
 /* For a request that retired memory, charged to `source`, will serve. True: it fits once `reusable` bytes are given
  * back there; the account and its parents are locked until budget_reuse_end(). */
@@ -405,8 +426,6 @@ typedef struct budget_retry {
 } budget_retry;
 
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done);
-
-/* ---- operations.c ---- */
 
 extern const strata_resource_ops budget_ops, budget_live_ops, budget_shared_ops;
 

@@ -159,24 +159,17 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
 
 /* ---- freeing ---- */
 
-/* Parts of blocks, and other accounts than a base that is not shared. */
+/* Parts of blocks, and other accounts than a base that is not shared. A charge that a reset of the device has ended is
+ * none any more, and its account may be gone. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
 {
-    uint64_t bytes = budget_record_bytes(record);
-    if (!completion->last && completion->bytes < bytes)
-        bytes = completion->bytes;
-    budget_record_set_bytes(record, budget_record_bytes(record) - bytes);
-    if (self->base.shared) {
-        shared_count_tag(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
-        uint64_t ticket = atomic_exchange_explicit(&record->ticket, 0, memory_order_acq_rel);
-        if (ticket)
-            shared_retire_completed(self->base.shared, ticket);
-    }
+    const uint64_t bytes = budget_record_take(record, completion->last ? UINT64_MAX : completion->bytes);
     if (completion->last)
         atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
-    budget_release(account, bytes);
+    if (bytes)
+        budget_return_charge(self, record, account, bytes);
 }
 
 /* Charges are rounded up: the last completion gives back the rest. */
@@ -269,12 +262,21 @@ static strata_status budget_snapshot(strata_resource *resource, strata_budget_sn
 static void budget_destroy(strata_resource *resource)
 {
     budget *self = (budget *)resource;
+    budget_end_lost_charges(self); /* the process may have another stack with this budget */
     budget_list_destroy(self);
     budget_account_destroy(&self->base);
     strata_per_thread_destroy(&self->thread_accounts);
     strata_lock_destroy(&self->lock);
     strata_lock_destroy(&self->waiters_lock);
     strata_host_free(self);
+}
+
+/* ---- shared ---- */
+
+static uint64_t shared_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    (void)bytes, (void)may_wait;
+    return budget_end_lost_charges((budget *)resource);
 }
 
 /* ---- with deadlocks found ---- */
@@ -296,20 +298,20 @@ static strata_status live_deallocate(strata_resource *resource, const strata_blo
     return status;
 }
 
-#define BUDGET_OPS(bytes, prefix, make, end)                                                                          \
+#define BUDGET_OPS(bytes, prefix, make, end, back)                                                                    \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
         .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
-        .describe = budget_describe, .allocate_own = (make), .deallocate_own = (end),                                 \
+        .describe = budget_describe, .allocate_own = (make), .deallocate_own = (end), .give_back = (back),            \
     }
 
 const strata_resource_ops budget_ops =
-    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_deallocate_own);
-const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL);
+    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_deallocate_own, NULL);
+const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL);
 const strata_resource_ops budget_shared_ops =
-    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_deallocate_own);
+    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_deallocate_own, shared_give_back);
 
 /* ---- public calls ---- */
 

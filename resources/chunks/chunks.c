@@ -52,11 +52,20 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
         pool_chunk_store_drop(store, chunk);
 }
 
+/* A thread may still be in a call of the pool: it makes no more chunks, and maps none. */
 void pool_chunk_store_abandon(pool_chunk_store *store)
 {
-    for (uint32_t chunk = 1; chunk < store->chunk_count && store->source->remappable; chunk++)
+    bool empty = true;
+    if (!store->source->remappable)
+        return;
+    store->abandoned = true;
+    for (uint32_t chunk = 1; chunk < store->chunk_count; chunk++) {
         if (!store->chunks[chunk].in_hand && !store->chunks[chunk].held)
             destroy_chunk(store, chunk);
+        empty &= !store->chunks[chunk].units;
+    }
+    if (empty && store->base && !store->given_up)
+        pool_mapped_give_up(store);
 }
 
 static void destroy_all(pool_chunk_store *store)
@@ -156,6 +165,11 @@ static CUresult result_of(strata_status status)
 static CUresult make(pool_chunk_store *store, pool_chunk *made, uint32_t *chunk, bool *no_host_memory,
                      const char **call)
 {
+    *no_host_memory = false;
+    if (store->abandoned) {
+        *chunk = 0;
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     *chunk = pool_chunk_store_number(store);
     *no_host_memory = !*chunk;
     if (!*chunk)
@@ -193,7 +207,7 @@ CUresult pool_chunk_store_make_contiguous(pool_chunk_store *store, uint64_t byte
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address)
 {
     pool_chunk *mapped = &store->chunks[chunk];
-    CUresult result = store->source->map(store, mapped, address);
+    CUresult result = store->abandoned ? CUDA_ERROR_CONTEXT_IS_DESTROYED : store->source->map(store, mapped, address);
     if (result == CUDA_SUCCESS) {
         mapped->address = address;
         mapped->in_hand = false;

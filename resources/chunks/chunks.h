@@ -59,6 +59,8 @@ typedef struct pool_chunk_store {
     uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* in chunks */
     uint64_t requested;               /* in chunks being requested */
+    bool abandoned;                   /* guarded by map_lock, as the next */
+    bool given_up;                    /* the addresses */
     strata_pool_hold *holds;          /* all */
     _Atomic uint64_t held_bytes;      /* in held chunks; any thread reads */
     CUstream stream;                  /* internal, for a layer below; constant */
@@ -79,11 +81,14 @@ static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const strata_pool_options *given, uint64_t peers);
 
+/* Gives the addresses up, in which nothing is mapped. */
+void pool_mapped_give_up(pool_chunk_store *store);
+
 /* The largest limit for which a store of mapped memory has addresses. */
 uint64_t pool_mapped_limit(const pool_chunk_store *store);
 
 /* Of a device whose context has ended: returns all chunks that outlive it, but those that a thread has in hand or a
- * hold keeps. In a call scope. */
+ * hold keeps, and, if no chunk is left, the addresses. No more chunks are made or mapped. In a call scope. */
 void pool_chunk_store_abandon(pool_chunk_store *store);
 
 /* Returns all chunks. */

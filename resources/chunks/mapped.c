@@ -1,5 +1,6 @@
 /* Chunks mapped into one address range. */
 #include "core/base/error.h"
+#include "core/base/lock.h"
 #include "core/base/size_text.h"
 #include "resources/chunks/chunks.h"
 #include "resources/chunks/peers.h"
@@ -92,11 +93,37 @@ static strata_status mapped_open(pool_chunk_store *store, const strata_pool_opti
                      strata_size_text(store->bytes).text, store->device->ordinal);
 }
 
+static void free_addresses(CUdeviceptr base, uint64_t bytes)
+{
+    CUresult result = base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    for (int i = 0; i < DESTROY_TRIES && result != CUDA_SUCCESS; i++)
+        result = strata_cu.MemAddressFree(base, (size_t)bytes);
+}
+
 static void mapped_close(pool_chunk_store *store)
 {
-    CUresult result = store->base ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-    for (int i = 0; i < DESTROY_TRIES && result != CUDA_SUCCESS; i++)
-        result = strata_cu.MemAddressFree(store->base, (size_t)store->bytes);
+    if (!store->given_up)
+        free_addresses(store->base, store->bytes);
+}
+
+/* Each device keeps the latest ones: a program that frees a dead address behind a reset then hits no block of the pool
+ * that follows. */
+void pool_mapped_give_up(pool_chunk_store *store)
+{
+    static strata_spin lock = {.rank = STRATA_RANK_LEAF};
+    static struct {
+        CUdeviceptr base;
+        uint64_t bytes;
+    } latest[STRATA_DEVICE_LIMIT]; /* guarded by the lock */
+    const int ordinal = store->device->ordinal;
+    strata_spin_take(&lock);
+    const CUdeviceptr base = latest[ordinal].base;
+    const uint64_t bytes = latest[ordinal].bytes;
+    latest[ordinal].base = store->base;
+    latest[ordinal].bytes = store->bytes;
+    strata_spin_release(&lock);
+    store->given_up = true;
+    free_addresses(base, bytes);
 }
 
 static strata_status mapped_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)

@@ -144,15 +144,15 @@ static uint64_t small_share(pool *self)
     return bytes / POOL_SMALL_SHARE;
 }
 
-/* Large requests get larger ones, so that each is made of few; small chunks are free more often, and can be moved. */
-static uint64_t largest_chunk(const pool *self, const pool_need *need)
+/* Small chunks are free as a whole more often, and can be moved; what is made in large steps is made of few. */
+static uint64_t largest_chunk(const pool *self, uint64_t bytes)
 {
-    const uint64_t part =
-        self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY ? 0 : need->bytes / POOL_CHUNK_REQUEST;
+    const bool given = self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY;
+    const uint64_t part = given ? 0 : bytes / POOL_CHUNK_PARTS;
     return part > self->chunk_bytes ? part : self->chunk_bytes;
 }
 
-uint64_t pool_chunk_size(pool *self, const pool_need *need)
+uint64_t pool_chunk_size(pool *self, const pool_need *need, uint64_t bytes)
 {
     const uint64_t limit = atomic_load_explicit(&self->policy.limit_seen, memory_order_relaxed);
     const uint64_t reserved = self->store.reserved;
@@ -161,7 +161,7 @@ uint64_t pool_chunk_size(pool *self, const pool_need *need)
     if (need->side == POOL_SMALL && small_share(self) < share)
         share = small_share(self);
     uint64_t size = self->store.granule;
-    const uint64_t most = largest_chunk(self, need);
+    const uint64_t most = largest_chunk(self, bytes);
     while (2 * size <= share && 2 * size <= most)
         size *= 2;
     return size;
@@ -176,11 +176,10 @@ uint64_t pool_least_made(pool *self, const pool_need *need)
 void pool_policy_buy(pool *self, size_t chunks)
 {
     pool_policy *policy = &self->policy;
-    const uint64_t without = policy->spares_polls ? 0 : POOL_MOVES_FREE, before = policy->moved;
+    const uint64_t before = policy->moved > POOL_MOVES_FREE ? policy->moved : POOL_MOVES_FREE;
     policy->moved += chunks;
-    const uint64_t from = before > without ? before : without;
-    if (policy->moved > from)
-        policy->bought += policy->buys * (double)(policy->moved - from);
+    if (policy->moved > before)
+        policy->bought += policy->buys * (double)(policy->moved - before);
 }
 
 void pool_policy_spare_polls(pool *self)

@@ -19,7 +19,7 @@ enum {
     POOL_SHARE = 44,           /* thousandths of the peak: a tenth held 2 % more on eight traces, no pass was faster */
     POOL_SHARE_FIXED = 250,    /* thousandths; memory that cannot be moved is given back instead */
     POOL_SHARE_MOST = 1000000, /* thousandths; never moved while half of what is left suffices */
-    POOL_BUY = 3,              /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
+    POOL_BUY = 2,              /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
                                   go on moving stop soon */
     POOL_MOVES_FREE = 32,      /* chunks that are moved before the first buys: gpt_train holds 1.044 instead of 1.095 */
     POOL_SHARE_POLLING = 40,   /* thousandths more, once, if streams are often asked: serving asks a sixth less */
@@ -31,9 +31,9 @@ enum {
     POOL_SMALL_BLOCK = 1 << 20, /* bytes; blocks below it live apart */
     POOL_KEPT_MOST = 64,        /* MiB that threads keep, for which the pool grows */
     POOL_CHUNK_MEMORY = 4,      /* MiB: largest chunk with prefer=memory */
-    POOL_CHUNK_LARGEST = 32,    /* MiB: largest chunk, but for requests of which a quarter is more: with 256, gnn_train
-                                   and its copies hold up to 1.225 instead of 1.184 */
-    POOL_CHUNK_REQUEST = 4,     /* chunks at least, where that is the bound: a cost by the chunk */
+    POOL_CHUNK_LARGEST = 32,    /* MiB: largest chunk, or a part of what is made at once if that is more: with up to 1
+                                   GiB copies of gnn_train held up to 1.225, with these 1.143 */
+    POOL_CHUNK_PARTS = 4,       /* that part: a cost by the chunk */
     POOL_FIXED_FIT = 2000,      /* thousandths of a request, at most, is a larger whole chunk that serves it */
     POOL_CHUNK_FIXED = 16,      /* MiB: largest chunk of a layer below for several requests */
 };
@@ -42,10 +42,11 @@ struct pool;
 struct pool_need;
 
 typedef struct pool_policy {
-    double share, buys; /* of the peak, now and for each chunk moved; constant once started */
-    double bought;      /* guarded by map_lock, like all below */
+    double share,
+        buys;      /* of the peak, from the start and for each chunk moved after the first; constant once started */
+    double bought; /* guarded by map_lock, like all below */
     bool spares_polls;
-    uint64_t moved;              /* chunks, of those that may have bought */
+    uint64_t moved;              /* chunks, for requests that were served by it */
     uint64_t peak;               /* most live bytes, by the slow calls; with decay of this window */
     uint64_t last_peak;          /* with decay: of the window before */
     _Atomic uint64_t limit_seen; /* nearest limit when last looked at; any thread, relaxed */
@@ -67,8 +68,8 @@ uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
 /* Whether new memory is taken before threads give back what they keep. No lock is held. */
 bool pool_lets_threads_keep(const struct pool *self);
 
-/* Of the next chunk. */
-uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need);
+/* Of the next chunk, where `bytes` are made at once. */
+uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need, uint64_t bytes);
 
 /* Least growth where it has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);

@@ -91,7 +91,7 @@ CUresult pool_chunk_list_make(pool *self, const pool_need *need, uint64_t bytes,
     outcome->call = "cuMemCreate";
     CUresult result = chunks->bytes < bytes ? request_much(self, bytes - chunks->bytes, outcome) : CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && chunks->bytes < bytes) {
-        const uint64_t left = bytes - chunks->bytes, usual = pool_chunk_size(self, need);
+        const uint64_t left = bytes - chunks->bytes, usual = pool_chunk_size(self, need, bytes);
         const uint64_t size = left < usual ? left : usual;
         result = make_one(self, size, chunks, outcome);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->no_host_memory)

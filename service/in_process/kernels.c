@@ -3,6 +3,7 @@
 #include "core/base/host_memory.h"
 #include "runtime/references.h"
 #include "runtime/runtime.h"
+#include "service/image.h"
 #include "service/in_process/in_process.h"
 
 enum { MOST_PARAMETERS = 1024, MOST_PARAMETER_BYTES = 32764 /* of a kernel: CUDA C++ Programming Guide */ };
@@ -18,9 +19,17 @@ static strata_status load(const strata_service *service, const strata_future *re
         return status;
     const CUresult result = strata_cu.ModuleLoadData(out, request->image);
     strata_call_scope_leave(&scope);
-    return result == CUDA_SUCCESS
-               ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuModuleLoadData", "loading a module of %zu bytes", request->image_bytes);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    char text[SERVICE_IMAGE_TEXT];
+    strata_driver_facts driver;
+    strata_driver_describe(&driver);
+    service_image_describe(request->image, request->image_bytes, text);
+    return strata_fail_driver(result, "cuModuleLoadData", "loading a module of %zu bytes, %s, on a device of sm_%u%u%s",
+                              request->image_bytes, text,
+                              atomic_load_explicit(&service->compute_major, memory_order_relaxed),
+                              atomic_load_explicit(&service->compute_minor, memory_order_relaxed),
+                              driver.simulated ? ", which is simulated and takes PTX alone, uncompressed" : "");
 }
 
 strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
@@ -85,7 +94,9 @@ static strata_status find_function(const service_context *context, const service
     const CUresult result = strata_cu.ModuleGetFunction(out, module->handle, launch->entry);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuModuleGetFunction", "module %llu has no kernel \"%s\"",
+               : strata_fail_driver(result, "cuModuleGetFunction",
+                                    "module %llu has no kernel \"%s\" (its name in the PTX; one of C++ "
+                                    "that is not extern \"C\" is mangled)",
                                     (unsigned long long)launch->module, launch->entry);
 }
 

@@ -146,13 +146,7 @@ static strata_status load(worker *self, const wire_load *read, int fd, worker_re
     strata_status status = worker_read_file(fd, bytes, "the image of a module", &image);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!worker_image_is_whole(image, bytes))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "the image of a module of %zu bytes is not whole: its head says that there are more, or "
-                             "it contains an address; load PTX, a cubin or a fatbin with all its bytes",
-                             bytes);
-    if (status == STRATA_SUCCESS)
-        status = strata_service_load(self->service, image, bytes, &options, NULL);
+    status = strata_service_load(self->service, image, bytes, &options, NULL);
     strata_host_free(image);
     return status;
 }

@@ -177,9 +177,6 @@ void worker_forget_buffers(worker *self);
 /* A host buffer of those bytes, which is the caller's. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
 strata_status worker_wrap(worker *self, uint64_t buffer, uint64_t offset, uint64_t bytes, strata_host_buffer **out);
 
-/* Whether the driver can read a module from these bytes without reading beyond them. */
-bool worker_image_is_whole(const unsigned char *image, size_t bytes);
-
 /* ---- life ---- */
 
 typedef enum worker_end {

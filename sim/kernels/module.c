@@ -71,17 +71,38 @@ void sim_module_free(CUmodule module)
     sim_slab_give(&sim_kernels.modules, module);
 }
 
+static bool begins_with(const char *image, const char *magic)
+{
+    for (; *magic; magic++, image++)
+        if (*image != *magic)
+            return false;
+    return true;
+}
+
+/* Of a fatbin, the PTX in it is read. There is nothing that could run a cubin. */
+static CUresult read_image(const void *image, sim_ptx_entry **entries, sim_ptx_global **globals)
+{
+    char *text;
+    if (begins_with(image, "\x7f"
+                           "ELF"))
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (!begins_with(image, "\x50\xed\x55\xba"))
+        return sim_ptx_parse(image, entries, globals);
+    CUresult result = sim_fatbin_copy_ptx(image, &text);
+    if (result == CUDA_SUCCESS) {
+        result = sim_ptx_parse(text, entries, globals);
+        free(text);
+    }
+    return result;
+}
+
 CUresult sim_module_load(sim_context *context, CUmodule *module, const void *image)
 {
-    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'};
-    static const unsigned char fat_binary[] = {0x50, 0xed, 0x55, 0xba};
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
-    if (memcmp(image, elf, 1) == 0 || memcmp(image, fat_binary, 1) == 0)
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
     sim_ptx_entry *entries;
     sim_ptx_global *globals;
-    CUresult result = sim_ptx_parse(image, &entries, &globals);
+    CUresult result = read_image(image, &entries, &globals);
     if (result != CUDA_SUCCESS)
         return result;
     CUmodule made = sim_slab_take(&sim_kernels.modules);

@@ -8,6 +8,8 @@
 
 #include "support/child.h"
 
+enum { LACKS_CPU_BLAS = 3 };
+
 /* ---- in children ---- */
 
 static strata_runtime *runtime;
@@ -119,6 +121,31 @@ static void version_is_told(void)
 static void version_11_is_too_old(void)
 {
     check_refused(STRATA_ERROR_UNSUPPORTED, "is cuBLAS 11.4.5; Strata needs 12 or 13");
+}
+
+/* By its name alone, as the loader found it. */
+static void name_is_opened(void)
+{
+    strata_blas_info info;
+    const char *name = getenv("STRATA_TEST_NAME");
+    open_runtime();
+    const strata_status status = strata_blas_create(runtime, NULL, NULL, &blas);
+    if (status != STRATA_SUCCESS && strstr(strata_last_error()->message, "libopenblas"))
+        test_child_leave(LACKS_CPU_BLAS);
+    child_ok(status);
+    child_ok(strata_blas_get_info(blas, &info));
+    child_check(strcmp(info.library, name) == 0);
+    child_check(strncmp(info.version, strrchr(name, '.') + 1, 2) == 0);
+    child_ok(strata_blas_destroy(blas));
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void no_cublas_is_found(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "libcublas.so.13: file too short");
+    child_check_words("libcublas.so.12: file too short");
+    child_check_words("install cuBLAS of CUDA 12 or 13 (packages libcublas-13-0, nvidia-cublas)");
+    child_check_words("or name its library in STRATA_BLAS");
 }
 
 /* A library that is not found may be there at the next call. */
@@ -238,6 +265,84 @@ static void versions_12_and_13_are_taken_and_older_ones_refused(void **state)
     run_with_version("version_11_is_too_old", "11");
 }
 
+/* ---- the search for cuBLAS by its names ---- */
+
+/* Makes libcublas.so.NUMBER in a folder, for each text "WORD NUMBER": a cuBLAS, "other", a library that is none, or
+ * "no", a file that hides a library of the machine. */
+static void make_libraries(const char *folder, const char *const *there)
+{
+    for (; *there; there++) {
+        char path[64], variable[32];
+        const char *number = strchr(*there, ' ') + 1;
+        snprintf(path, sizeof path, "%s/libcublas.so.%s", folder, number);
+        snprintf(variable, sizeof variable, "STRATA_TEST_CUBLAS_%s", number);
+        if (strncmp(*there, "no ", 3) == 0)
+            fclose(fopen(path, "we"));
+        else
+            assert_int_equal(
+                symlink(getenv(strncmp(*there, "other ", 6) == 0 ? "STRATA_SHIM_LIBRARY" : variable), path), 0);
+    }
+}
+
+static void remove_libraries(const char *folder)
+{
+    char path[64];
+    for (int number = 12; number <= 13; number++) {
+        snprintf(path, sizeof path, "%s/libcublas.so.%d", folder, number);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+/* The folder comes first on the loader's path. */
+static int find_among(const char *scenario, const char *const *there, const char *cuda, const char *found)
+{
+    char folder[] = "/tmp/strata-cublas-XXXXXX", version[32], path[4300], told[64], choice[4200];
+    char *const beside = strdup(sim_library());
+    const char *shim = getenv("STRATA_SHIM_LIBRARY");
+    if (!shim || !getenv("STRATA_TEST_CUBLAS_13")) {
+        free(beside);
+        skip();
+    }
+    assert_non_null(mkdtemp(folder));
+    make_libraries(folder, there);
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s:%s", folder, dirname(beside));
+    snprintf(choice, sizeof choice, "STRATA_DRIVER=%s", shim);
+    snprintf(version, sizeof version, "STRATA_SIM_CUDA=%s", cuda);
+    snprintf(told, sizeof told, "STRATA_TEST_NAME=%s", found);
+    const char *const changes[] = {choice, "STRATA_BLAS", path, version, told, NULL};
+    const int status = test_child_status(scenario, changes);
+    remove_libraries(folder);
+    free(beside);
+    if (status == LACKS_CPU_BLAS)
+        skip();
+    return status;
+}
+
+#define AMONG(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void of_two_versions_the_one_of_the_drivers_cuda_is_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(find_among("name_is_opened", AMONG("a 12", "a 13"), "13.0", "libcublas.so.13"), 0);
+    assert_int_equal(find_among("name_is_opened", AMONG("a 12", "a 13"), "12.0", "libcublas.so.12"), 0);
+    assert_int_equal(find_among("name_is_opened", AMONG("a 13", "a 12"), "12.8", "libcublas.so.12"), 0);
+}
+
+static void the_other_version_is_taken_where_the_first_is_not_or_is_no_cublas(void **state)
+{
+    (void)state;
+    assert_int_equal(find_among("name_is_opened", AMONG("no 13", "a 12"), "13.0", "libcublas.so.12"), 0);
+    assert_int_equal(find_among("name_is_opened", AMONG("no 12", "a 13"), "12.0", "libcublas.so.13"), 0);
+    assert_int_equal(find_among("name_is_opened", AMONG("other 13", "a 12"), "13.0", "libcublas.so.12"), 0);
+}
+
+static void without_cublas_what_each_version_lacks_and_its_packages_are_named(void **state)
+{
+    (void)state;
+    assert_int_equal(find_among("no_cublas_is_found", AMONG("no 13", "no 12"), "13.0", ""), 0);
+}
+
 static void after_a_failure_a_call_tries_again(void **state)
 {
     (void)state;
@@ -262,7 +367,8 @@ int main(int count, char **arguments)
         TEST_SCENARIO(stand_in_without_a_cpu_blas), TEST_SCENARIO(stand_in_with_a_library_that_is_no_cpu_blas),
         TEST_SCENARIO(stand_in_is_found),           TEST_SCENARIO(path_is_opened),
         TEST_SCENARIO(next_call_tries_again),       TEST_SCENARIO(version_is_told),
-        TEST_SCENARIO(version_11_is_too_old),
+        TEST_SCENARIO(version_11_is_too_old),       TEST_SCENARIO(name_is_opened),
+        TEST_SCENARIO(no_cublas_is_found),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
@@ -276,6 +382,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_library_that_is_no_cpu_blas_is_refused),
         cmocka_unit_test(a_blas_is_chosen_by_its_path),
         cmocka_unit_test(versions_12_and_13_are_taken_and_older_ones_refused),
+        cmocka_unit_test(of_two_versions_the_one_of_the_drivers_cuda_is_taken),
+        cmocka_unit_test(the_other_version_is_taken_where_the_first_is_not_or_is_no_cublas),
+        cmocka_unit_test(without_cublas_what_each_version_lacks_and_its_packages_are_named),
         cmocka_unit_test(after_a_failure_a_call_tries_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

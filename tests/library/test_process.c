@@ -558,6 +558,28 @@ static void threads_that_end_give_their_slots_back(void)
     child_check(strata_runtime_bytes_outstanding(scene.runtime) == 0);
 }
 
+/* The program has begun the driver without Strata. */
+static void child_forked_behind_another_start_is_refused(void)
+{
+    CUresult (*init)(unsigned);
+    int status;
+    void *library = dlopen(getenv("STRATA_SIM_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    void *found = library ? dlsym(library, "cuInit") : NULL;
+    child_check(found);
+    memcpy(&init, &found, sizeof init);
+    child_check(init(0) == CUDA_SUCCESS);
+    const pid_t child = fork();
+    child_check(child >= 0);
+    if (child == 0) {
+        child_status(strata_driver_get_info(&(strata_driver_info){0}), STRATA_ERROR_FORKED);
+        child_check(strstr(strata_last_error()->message, "forked after the driver had started"));
+        child_status(strata_runtime_get(0, &(strata_runtime *){NULL}), STRATA_ERROR_FORKED);
+        test_child_leave(0);
+    }
+    child_check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    child_ok(strata_driver_get_info(&(strata_driver_info){0}));
+}
+
 /* ---- in the parent ---- */
 
 static void run_on_both(const char *scenario, const char *more)
@@ -612,6 +634,15 @@ static void a_child_forked_while_the_driver_opens_does_not_hang(void **state)
     rmdir(folder);
 }
 
+static void a_child_forked_behind_the_programs_own_start_of_the_driver_is_refused(void **state)
+{
+    (void)state;
+    if (!getenv("STRATA_SIM_LIBRARY"))
+        skip();
+    const char *const changes[] = {"STRATA_DRIVER=sim", NULL};
+    test_child_run("child_forked_behind_another_start_is_refused", changes);
+}
+
 static void exit_handlers_use_everything_and_frees_succeed_when_the_driver_is_gone(void **state)
 {
     (void)state;
@@ -642,6 +673,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(children_forked_in_the_middle_of_work_do_not_hang),
         TEST_SCENARIO(forked_child_whose_thread_returns_ends),
         TEST_SCENARIO(child_forked_while_the_driver_opens_is_refused),
+        TEST_SCENARIO(child_forked_behind_another_start_is_refused),
         TEST_SCENARIO(exit_handlers_may_use_everything),
         TEST_SCENARIO(library_stays_when_it_was_loaded),
         TEST_SCENARIO(threads_that_end_give_their_slots_back),
@@ -654,6 +686,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(children_forked_while_threads_hold_locks_are_refused_and_do_not_hang),
         cmocka_unit_test(a_thread_that_ends_in_a_forked_child_waits_for_no_lock),
         cmocka_unit_test(a_child_forked_while_the_driver_opens_does_not_hang),
+        cmocka_unit_test(a_child_forked_behind_the_programs_own_start_of_the_driver_is_refused),
         cmocka_unit_test(exit_handlers_use_everything_and_frees_succeed_when_the_driver_is_gone),
         cmocka_unit_test(a_loaded_library_starts_no_thread_and_is_never_unloaded),
         cmocka_unit_test(thousands_of_short_threads_need_no_more_slots_than_a_few),

@@ -489,29 +489,7 @@ static void a_worker_inherits_no_descriptor(void **state)
     check_ok(strata_service_destroy(own));
 }
 
-/* ---- images ---- */
-
-/* What a binary says of itself is compared with the bytes that there are, before the driver reads it. */
-static void images_that_are_not_whole_are_refused(void **state)
-{
-    (void)state;
-    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 190, 0};
-    static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 200, 0, 0, 0, 0, 0, 0, 0, 1, 2};
-    static const unsigned char wrapper[24] = {0xb1, 0x43, 0x62, 0x46, 1};
-    static const struct {
-        const unsigned char *bytes;
-        size_t count;
-    } images[] = {{elf, sizeof elf}, {fatbin, sizeof fatbin}, {wrapper, sizeof wrapper}};
-    const uint64_t generation = test_generation(service);
-    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
-        strata_future *future;
-        check_ok(strata_service_load(service, images[i].bytes, images[i].count, NULL, &future));
-        check_status(strata_future_wait(future), STRATA_ERROR_INVALID_VALUE);
-        check_last_error(STRATA_ERROR_INVALID_VALUE, "is not whole");
-        strata_future_release(future);
-    }
-    assert_int_equal(test_generation(service), generation);
-}
+/* ---- the program's end ---- */
 
 static const char *program_path;
 
@@ -627,7 +605,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(shared_memory_is_sealed),
         cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),
         cmocka_unit_test(a_worker_inherits_no_descriptor),
-        cmocka_unit_test(images_that_are_not_whole_are_refused),
         cmocka_unit_test(a_worker_dies_with_its_program),
         cmocka_unit_test(a_program_that_is_missing_or_no_worker_is_named),
         cmocka_unit_test(the_program_itself_has_opened_no_driver),

@@ -562,8 +562,10 @@ static void the_least_loaded_service_is_chosen(void **state)
                                    &chosen));
     assert_ptr_equal(chosen, other);
     check_status(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED,
-                                       &(strata_placement_conditions){.rank = 3}, &chosen),
+                                       &(strata_placement_conditions){.compute_minor = 1, .rank = 3}, &chosen),
                  STRATA_ERROR_NOT_READY);
+    check_last_error(STRATA_ERROR_NOT_READY, "no service of 2 meets the conditions now: one that is open, with 0 free "
+                                             "bytes, compute capability 0.1 and rank 3; wait for one, or ask for less");
     check_ok(strata_service_destroy(other));
 }
 

@@ -51,6 +51,39 @@ static void failures_that_cost_nothing_have_their_class_and_text(void **state)
     check_ok(strata_service_destroy(service));
 }
 
+static strata_status fail_as_the_driver(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    return strata_fail_driver(*(CUresult *)data, "cuModuleLoadData", "loading a module");
+}
+
+/* CUDA_DISABLE_PTX_JIT, for one, is no reason to stop. */
+static void what_an_image_of_a_module_causes_fails_its_request_alone(void **state)
+{
+    (void)state;
+    static CUresult results[] = {
+        CUDA_ERROR_INVALID_IMAGE,
+        CUDA_ERROR_NO_BINARY_FOR_GPU,
+        CUDA_ERROR_INVALID_PTX,
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+        CUDA_ERROR_JIT_COMPILATION_DISABLED,
+        CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC,
+        CUDA_ERROR_INVALID_SOURCE,
+        CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+    };
+    strata_service *service = test_service_make(NULL);
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
+        const strata_service_operation operation = {.function = fail_as_the_driver, .data = &results[i]};
+        strata_future *future;
+        check_ok(strata_service_run(service, &operation, NULL, &future));
+        assert_int_equal(test_take(future).failure, STRATA_FAILURE_REQUEST);
+    }
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    check_ok(strata_service_destroy(service));
+}
+
 /* What no context can be made after. */
 static void a_failure_that_is_unrecoverable_stops_the_service_which_says_why(void **state)
 {
@@ -186,6 +219,7 @@ int main(void)
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_that_cost_nothing_have_their_class_and_text),
+        cmocka_unit_test(what_an_image_of_a_module_causes_fails_its_request_alone),
         cmocka_unit_test(a_failure_that_is_unrecoverable_stops_the_service_which_says_why),
         cmocka_unit_test(any_other_failure_stops_the_service_by_default),
         cmocka_unit_test(cublas_fails_with_its_name_and_its_own_text),

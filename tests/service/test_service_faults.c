@@ -348,6 +348,47 @@ static void a_service_for_each_device(void)
     child_ok(strata_service_destroy(services[0]));
 }
 
+static void check_device(strata_service *service, int device)
+{
+    strata_ref *ref = allocate(service, 64);
+    strata_ref_memory memory;
+    int found = -1;
+    child_ok(strata_ref_access(ref, &memory));
+    child_check(memory.block->device == device);
+    child_check(strata_cu.PointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory.address) ==
+                CUDA_SUCCESS);
+    child_check(found == device);
+    child_ok(strata_ref_release(ref));
+}
+
+/* By the service's options, or by the service that the caller takes of those for all devices. A worker is asked for
+ * each device that there is, and one more. */
+static void the_callers_word(void)
+{
+    test_open_driver_quietly();
+    strata_service *service, *all[2];
+    size_t count = 2;
+    for (int device = 1; device >= 0; device--) {
+        service = make(&(strata_service_options){.device = device});
+        check_device(service, device);
+        child_ok(strata_service_destroy(service));
+    }
+    child_ok(strata_services_create(NULL, all, 2, &count));
+    for (int device = 1; device >= 0; device--) {
+        child_ok(strata_service_wait_ready(all[device], 60ull * TEST_SECOND));
+        check_device(all[device], device);
+    }
+    for (int device = 0; device < 2; device++)
+        child_ok(strata_service_destroy(all[device]));
+    service = make(&(strata_service_options){.device = 1, .form = STRATA_SERVICE_ISOLATED});
+    child_ok(strata_ref_release(allocate(service, 64)));
+    child_ok(strata_service_destroy(service));
+    child_ok(strata_service_create(&(strata_service_options){.device = 2, .form = STRATA_SERVICE_ISOLATED}, &service));
+    child_status(strata_service_wait_ready(service, 60ull * TEST_SECOND), STRATA_ERROR_INVALID_VALUE);
+    child_check_words("2");
+    child_ok(strata_service_destroy(service));
+}
+
 /* ---- the handler ---- */
 
 static int asked;
@@ -410,6 +451,7 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(other_failures_ask_the_handler),
     TEST_SCENARIO(requests_during_a_rebuild),
     TEST_SCENARIO(a_service_for_each_device),
+    TEST_SCENARIO(the_callers_word),
 };
 
 static void a_poisoned_context_answers_all_that_is_pending(void **state)
@@ -458,6 +500,13 @@ static void each_device_has_a_service_and_the_choice_follows_what_they_have(void
     test_child_run("a_service_for_each_device", two);
 }
 
+static void work_goes_to_the_device_that_the_caller_names(void **state)
+{
+    (void)state;
+    static const char *const two[] = {"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL};
+    test_child_run("the_callers_word", two);
+}
+
 int main(int count, char **arguments)
 {
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -470,6 +519,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_handler_decides_about_other_failures),
         cmocka_unit_test(requests_that_come_during_a_rebuild_wait_in_order),
         cmocka_unit_test(each_device_has_a_service_and_the_choice_follows_what_they_have),
+        cmocka_unit_test(work_goes_to_the_device_that_the_caller_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

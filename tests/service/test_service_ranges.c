@@ -1,4 +1,5 @@
-/* NVTX ranges around requests: none unless the service is asked for them. */
+/* NVTX ranges around requests: none unless the service is asked for them. Without them a request makes no call of NVTX,
+ * whose first call loads the tool, and allocates nothing for them. */
 #include <dlfcn.h>
 
 #include "nvtx/tool.h"
@@ -23,6 +24,72 @@ static strata_status submit_nothing(strata_runtime *runtime, CUstream stream, vo
     return STRATA_SUCCESS;
 }
 
+/* ---- what a range costs ---- */
+
+static _Thread_local bool in_range; /* the thread is in service_range_begin or _end */
+static _Atomic unsigned begun, allocated;
+
+void __real_service_range_begin(const strata_service *service, const strata_future *request);
+void __wrap_service_range_begin(const strata_service *service, const strata_future *request);
+void __real_service_range_end(const strata_service *service);
+void __wrap_service_range_end(const strata_service *service);
+
+void __wrap_service_range_begin(const strata_service *service, const strata_future *request)
+{
+    atomic_fetch_add(&begun, 1);
+    in_range = true;
+    __real_service_range_begin(service, request);
+    in_range = false;
+}
+
+void __wrap_service_range_end(const strata_service *service)
+{
+    in_range = true;
+    __real_service_range_end(service);
+    in_range = false;
+}
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+
+static void count_allocation(void)
+{
+    if (in_range)
+        atomic_fetch_add(&allocated, 1);
+}
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    count_allocation();
+    return __real_strata_host_zalloc(bytes);
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    count_allocation();
+    return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    count_allocation();
+    return __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    count_allocation();
+    return __real_realloc(memory, bytes);
+}
+
+/* ---- tests ---- */
+
 static void ask(bool nvtx, const char *name)
 {
     strata_service *service = test_service_make(&(strata_service_options){.nvtx = nvtx, .stack_text = "pool"});
@@ -32,6 +99,19 @@ static void ask(bool nvtx, const char *name)
     check_ok(strata_service_run(service, &operation, NULL, &future));
     assert_int_equal(test_take(future).status, STRATA_SUCCESS);
     check_ok(strata_service_destroy(service));
+}
+
+/* The first test: nothing of this process has called NVTX yet. */
+static void without_ranges_nothing_of_nvtx_is_called_and_nothing_allocated(void **state)
+{
+    (void)state;
+    if (!getenv("NVTX_INJECTION64_PATH"))
+        skip();
+    for (unsigned i = 0; i < 50; i++)
+        ask(false, "silent");
+    assert_int_equal(atomic_load(&begun), 100); /* the service comes by */
+    assert_int_equal(atomic_load(&allocated), 0);
+    assert_null(look());
 }
 
 static void ranges_are_named_for_operations_if_they_are_asked_for(void **state)
@@ -56,6 +136,9 @@ static void ranges_are_named_for_operations_if_they_are_asked_for(void **state)
 int main(void)
 {
     test_open_driver();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_are_named_for_operations_if_they_are_asked_for)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_ranges_nothing_of_nvtx_is_called_and_nothing_allocated),
+        cmocka_unit_test(ranges_are_named_for_operations_if_they_are_asked_for),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

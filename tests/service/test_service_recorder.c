@@ -1,6 +1,9 @@
 /* Recordings of what a service was asked, and asking it again. */
 #include "support/service.h"
 
+#include "service/recorder.h"
+
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -800,6 +803,91 @@ static void a_service_that_has_shut_down_ends_the_replay(void **state)
     check_ok(strata_service_destroy(service));
 }
 
+/* ---- off ---- */
+
+static _Atomic unsigned recorder_calls;
+
+strata_status __real_service_recorder_open(const char *path, service_recorder **out);
+strata_status __wrap_service_recorder_open(const char *path, service_recorder **out);
+void __real_service_recorder_begin(service_recorder *recorder, strata_future *request);
+void __wrap_service_recorder_begin(service_recorder *recorder, strata_future *request);
+void __real_service_recorder_answer(service_recorder *recorder, const strata_future *request,
+                                    const strata_answer *answer);
+void __wrap_service_recorder_answer(service_recorder *recorder, const strata_future *request,
+                                    const strata_answer *answer);
+void __real_service_recorder_flush(service_recorder *recorder);
+void __wrap_service_recorder_flush(service_recorder *recorder);
+
+strata_status __wrap_service_recorder_open(const char *path, service_recorder **out)
+{
+    atomic_fetch_add(&recorder_calls, 1);
+    return __real_service_recorder_open(path, out);
+}
+
+void __wrap_service_recorder_begin(service_recorder *recorder, strata_future *request)
+{
+    atomic_fetch_add(&recorder_calls, 1);
+    __real_service_recorder_begin(recorder, request);
+}
+
+void __wrap_service_recorder_answer(service_recorder *recorder, const strata_future *request,
+                                    const strata_answer *answer)
+{
+    atomic_fetch_add(&recorder_calls, 1);
+    __real_service_recorder_answer(recorder, request, answer);
+}
+
+void __wrap_service_recorder_flush(service_recorder *recorder)
+{
+    atomic_fetch_add(&recorder_calls, 1);
+    __real_service_recorder_flush(recorder);
+}
+
+static size_t count_files(const char *path)
+{
+    size_t count = 0;
+    DIR *open = opendir(path);
+    assert_non_null(open);
+    for (const struct dirent *entry; (entry = readdir(open));)
+        count++;
+    closedir(open);
+    return count;
+}
+
+/* Made and asked in the test's folder, where a file would be made by a relative path. Returns the number
+ * of files that it adds there. */
+static size_t files_of_a_service_that_records(const char *path)
+{
+    char start[4096];
+    assert_non_null(getcwd(start, sizeof start));
+    assert_int_equal(chdir(folder), 0);
+    const size_t before = count_files(".");
+    strata_service *service = test_service_make(&(strata_service_options){.record = path});
+    const uint64_t module = test_load_fill(service);
+    strata_ref *ref = allocate(service, STRATA_ELEMENT_U8, BYTES);
+    assert_int_equal(launch_fill(service, module, "strata_pattern_fill", ref, 1, NULL), STRATA_SUCCESS);
+    wait_until_idle(service);
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_int_equal(stats.recorded, path ? 3 : 0);
+    assert_false(stats.record_failed);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(service));
+    const size_t made = count_files(".") - before;
+    assert_int_equal(chdir(start), 0);
+    return made;
+}
+
+static void a_recorder_that_is_off_makes_no_file_and_is_never_called(void **state)
+{
+    (void)state;
+    atomic_store(&recorder_calls, 0);
+    assert_int_equal(files_of_a_service_that_records(NULL), 0);
+    assert_int_equal(atomic_load(&recorder_calls), 0);
+    assert_int_equal(files_of_a_service_that_records("first"), 1);
+    assert_true(atomic_load(&recorder_calls) >= 8); /* opened; three requests begun and answered; written */
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void)
@@ -807,6 +895,7 @@ int main(void)
     test_open_driver();
     reader = test_service_make(&(strata_service_options){.libraries = ""});
     const struct CMUnitTest tests[] = {
+        CASE(a_recorder_that_is_off_makes_no_file_and_is_never_called),
         CASE(a_session_is_asked_again_in_its_order_and_computes_the_same),
         CASE(a_replay_keeps_no_memory),
         CASE(a_recording_is_for_its_user_alone_and_is_whole_at_the_end),

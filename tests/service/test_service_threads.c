@@ -199,8 +199,9 @@ static void in_a_worker(void **state)
 int main(void)
 {
     test_open_driver();
-    each =
-        test_on_simulated_driver() && !getenv("STRATA_TEST_FULL") ? test_effort(500, 50) : 15625; /* a million in all */
+    each = getenv("STRATA_TEST_FULL")   ? 62500 /* a million in each way */
+           : test_on_simulated_driver() ? test_effort(500, 50)
+                                        : 15625;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_stream),
         cmocka_unit_test(on_a_stream_for_each_sender),

@@ -324,6 +324,47 @@ static void many_ends_of_buffers_fill_no_queue(void **state)
     end(WORKER_DONE);
 }
 
+/* ---- modules ---- */
+
+static void send_image(uint64_t number, const void *image, size_t bytes)
+{
+    const wire_load payload = {.send.sender = 1, .bytes = bytes};
+    const int fd = memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes &&
+                fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+    assert_true(wire_reserve(&run.out, sizeof payload));
+    wire_put_descriptor(&run.out, WIRE_LOAD, number, &payload, sizeof payload, fd, true);
+    flush();
+}
+
+/* The client's own check does not stand in for the worker's. */
+static void a_client_that_sends_torn_images_is_refused_before_the_driver_reads_them(void **state)
+{
+    (void)state;
+    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 190, 0};
+    static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 200, 0, 0, 0, 0, 0, 0, 0, 1, 2};
+    static const unsigned char wrapper[24] = {0xb1, 0x43, 0x62, 0x46, 1};
+    static const struct {
+        const unsigned char *bytes;
+        size_t count;
+    } images[] = {{elf, sizeof elf}, {fatbin, sizeof fatbin}, {wrapper, sizeof wrapper}};
+    begin_ready(0);
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        const unsigned char *payload;
+        wire_error packed;
+        send_image(i + 1, images[i].bytes, images[i].count);
+        const wire_head head = receive(&payload);
+        assert_int_equal(head.number, i + 1);
+        assert_int_equal(head.kind, WIRE_REFUSED);
+        memcpy(&packed, payload, sizeof packed);
+        assert_int_equal(packed.status, STRATA_ERROR_INVALID_VALUE);
+        assert_non_null(strstr(packed.message, "is not whole"));
+    }
+    send_image(9, test_fill_ptx, sizeof test_fill_ptx);
+    assert_int_equal(receive_answer(9, NULL), WIRE_DONE);
+    end(WORKER_DONE);
+}
+
 int main(void)
 {
     test_open_driver();
@@ -334,6 +375,7 @@ int main(void)
                                         hook, unhook),
         cmocka_unit_test_setup_teardown(many_ends_of_references_fill_no_queue, hook, unhook),
         cmocka_unit_test_setup_teardown(many_ends_of_buffers_fill_no_queue, hook, unhook),
+        cmocka_unit_test(a_client_that_sends_torn_images_is_refused_before_the_driver_reads_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

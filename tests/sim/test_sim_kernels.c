@@ -74,6 +74,109 @@ static void names_are_found_or_not(void **state)
 }
 
 /* Sums of offsets could run past the end of 64 bits otherwise. */
+/* ---- fatbins, as fatbinary of CUDA 13 writes them ---- */
+
+enum { FATBIN_HEAD = 16, FATBIN_ENTRY = 64, PTX_KIND = 1, CUBIN_KIND = 2, LZ4 = 0x2000, ZSTD = 0x8000 };
+
+static struct {
+    _Alignas(8) unsigned char bytes[4096];
+    size_t count;
+} fatbin;
+
+static void put(size_t at, uint64_t value, size_t width)
+{
+    memcpy(fatbin.bytes + at, &value, width);
+}
+
+static void begin_fatbin(void)
+{
+    memset(&fatbin, 0, sizeof fatbin);
+    put(0, 0xba55ed50, 4);
+    put(4, 1, 2);
+    put(6, FATBIN_HEAD, 2);
+    fatbin.count = FATBIN_HEAD;
+}
+
+/* The text without its end, which the driver has to add. */
+static void add_entry(unsigned kind, unsigned architecture, uint64_t flags, const char *text)
+{
+    const size_t at = fatbin.count, bytes = strlen(text);
+    assert_true(at + FATBIN_ENTRY + bytes <= sizeof fatbin.bytes);
+    put(at, kind, 2);
+    put(at + 4, FATBIN_ENTRY, 4);
+    put(at + 8, bytes, 8);
+    put(at + 28, architecture, 4);
+    put(at + 40, flags, 8);
+    memcpy(fatbin.bytes + at + FATBIN_ENTRY, text, bytes);
+    fatbin.count = at + FATBIN_ENTRY + bytes;
+    put(8, fatbin.count - FATBIN_HEAD, 8);
+}
+
+static const char other_ptx[] = ".version 8.0\n.target sm_50\n.visible .global .b8 other[8];\n";
+
+static void assert_loads(const char *global)
+{
+    CUmodule module;
+    CUdeviceptr address;
+    OK(p_cuModuleLoadData(&module, fatbin.bytes));
+    OK(p_cuModuleGetGlobal(&address, NULL, module, global));
+    OK(p_cuModuleUnload(module));
+}
+
+static void of_a_fatbin_the_newest_ptx_that_the_device_has_is_read(void **state)
+{
+    (void)state;
+    test_sim_begin();
+    begin_fatbin();
+    add_entry(PTX_KIND, 50, 0, other_ptx);
+    assert_loads("other");
+    add_entry(CUBIN_KIND, 90, 0, "code");
+    add_entry(PTX_KIND, 90, 0, ptx);
+    add_entry(PTX_KIND, 52, 0, other_ptx);
+    add_entry(PTX_KIND, 91, 0, other_ptx); /* the device is an sm_90 */
+    add_entry(PTX_KIND, 90, LZ4, "bytes");
+    assert_loads("table");
+    begin_fatbin();
+    add_entry(CUBIN_KIND, 90, 0, "code");
+    add_entry(PTX_KIND, 100, 0, ptx);
+    add_entry(PTX_KIND, 80, LZ4, "bytes");
+    add_entry(PTX_KIND, 80, ZSTD, "bytes");
+    CUmodule module;
+    assert_int_equal(p_cuModuleLoadData(&module, fatbin.bytes), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    assert_int_equal(p_cuModuleLoadData(&module, "\x7f"
+                                                 "ELF"),
+                     CUDA_ERROR_NO_BINARY_FOR_GPU);
+    add_entry(PTX_KIND, 80, 0, "no ptx at all");
+    assert_int_equal(p_cuModuleLoadData(&module, fatbin.bytes), CUDA_ERROR_INVALID_IMAGE);
+    test_sim_end();
+}
+
+static void a_fatbin_whose_parts_do_not_fit_into_it_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at, width;
+        uint64_t value;
+    } wrong[] = {
+        {6, 2, 8},                            /* its head is shorter than that */
+        {8, 8, FATBIN_ENTRY - 1},             /* less than an entry */
+        {FATBIN_HEAD + 4, 4, 60},             /* the entry's head is shorter than that */
+        {FATBIN_HEAD + 4, 4, 4000},           /* and longer than the fatbin */
+        {FATBIN_HEAD + 8, 8, sizeof ptx},     /* as its image, by one */
+        {FATBIN_HEAD + 8, 8, UINT64_MAX - 7}, /* ... */
+    };
+    test_sim_begin();
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CUmodule module;
+        begin_fatbin();
+        add_entry(PTX_KIND, 90, 0, ptx);
+        assert_loads("table");
+        put(wrong[i].at, wrong[i].value, wrong[i].width);
+        assert_int_equal(p_cuModuleLoadData(&module, fatbin.bytes), CUDA_ERROR_INVALID_IMAGE);
+    }
+    test_sim_end();
+}
+
 static void only_powers_of_two_that_are_not_huge_are_alignments(void **state)
 {
     (void)state;
@@ -241,6 +344,8 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_or_not),
+        cmocka_unit_test(of_a_fatbin_the_newest_ptx_that_the_device_has_is_read),
+        cmocka_unit_test(a_fatbin_whose_parts_do_not_fit_into_it_is_refused),
         cmocka_unit_test(only_powers_of_two_that_are_not_huge_are_alignments),
         cmocka_unit_test(parameters_are_copied_at_the_launch),
         cmocka_unit_test(a_parameter_buffer_is_taken_apart),

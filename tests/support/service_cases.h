@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/effort.h"
 #include "support/one_service.h"
 
 #include <strata/service_blas.h>
@@ -46,6 +47,8 @@ static void a_buffer_that_others_may_read_is_not_written(void **state)
     strata_ref *ref = test_service_allocate(service, 64);
     strata_host_buffer *buffer = test_buffer(64, 7), *reader = strata_host_buffer_clone(buffer);
     check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_SHARED);
+    check_last_error(STRATA_ERROR_SHARED, "has 1 handle beside the caller's and the request's");
+    check_last_error(STRATA_ERROR_SHARED, "release them first");
     assert_true(test_buffer_has(buffer, 7));
     check_ok(test_copy(service, ref, buffer, false));
     strata_host_buffer_release(reader);
@@ -242,7 +245,11 @@ static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
 
     kernel.entry = "no_such_kernel";
     check_ok(strata_service_launch(service, &kernel, NULL, &future));
-    assert_int_not_equal(test_take(future).status, STRATA_SUCCESS);
+    check_status(strata_future_wait(future), STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER,
+                     "has no kernel \"no_such_kernel\" (its name in the PTX; one of C++ that is not "
+                     "extern \"C\" is mangled)");
+    strata_future_release(future);
     check_status(strata_service_load(service, test_fill_ptx, SIZE_MAX, NULL, NULL), STRATA_ERROR_OUT_OF_HOST_MEMORY);
     kernel.module = 999;
     check_ok(strata_service_launch(service, &kernel, NULL, &future));
@@ -394,6 +401,31 @@ static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **st
     check_ok(strata_service_destroy(none));
 }
 
+/* However fast: the thread of time limits may come later than the answer. */
+static void what_is_complete_after_its_time_limit_answers_timeout(void **state)
+{
+    (void)state;
+    const strata_send_options send = {.timeout = 1};
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 1);
+    for (size_t i = 0; i < test_effort(2000, 50); i++) {
+        strata_future *future;
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &future));
+        strata_answer answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_ERROR_TIMEOUT);
+        assert_null(answer.ref);
+        check_ok(strata_service_copy_from_host(service, buffer, ref, &send, &future));
+        answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_ERROR_TIMEOUT);
+        strata_host_buffer_release(answer.buffer);
+        for (int j = 0; j < 20000 && strata_host_buffer_handles(buffer) != 1; j++)
+            usleep(50);
+        assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    }
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
 /* For the programs' tables. */
 #define TEST_SERVICE_CASES                                                                                    \
     cmocka_unit_test(what_is_allocated_is_zero_and_keeps_what_is_copied),                                     \
@@ -407,6 +439,7 @@ static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **st
         cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),                                  \
         cmocka_unit_test(statistics_count_what_was_done), cmocka_unit_test(references_outlive_their_service), \
         cmocka_unit_test(every_call_of_a_forked_child_answers_forked),                                        \
+        cmocka_unit_test(what_is_complete_after_its_time_limit_answers_timeout),                              \
         cmocka_unit_test(a_device_that_does_not_exist_stops_the_service_and_says_so)
 
 #endif

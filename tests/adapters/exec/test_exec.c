@@ -30,6 +30,15 @@ static void captures_are_answered_as_without(void **state)
     check_same("", "behaviour_linked capture", "behaviour_linked capture");
 }
 
+static void huge_requests_are_answered_as_without(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* a sanitizer's allocator ends the simulated driver */
+    static const char *const options[] = {"", "--budget 100MiB", "--guard", "--budget 100MiB --stack async"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "behaviour huge", "behaviour huge");
+}
+
 static void memory_is_there_after_a_reset(void **state)
 {
     (void)state;
@@ -594,6 +603,7 @@ int main(void)
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
         cmocka_unit_test(captures_are_answered_as_without),
+        cmocka_unit_test(huge_requests_are_answered_as_without),
         cmocka_unit_test(memory_is_there_after_a_reset),
         cmocka_unit_test(a_call_without_a_context_fails_as_without),
         cmocka_unit_test(a_child_hears_what_it_would_without),

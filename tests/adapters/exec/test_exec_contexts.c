@@ -11,6 +11,7 @@ static void one_budget_is_for_all_contexts_of_a_device(void **state)
     (void)state;
     check(run_under("--budget 100MiB", "contexts kept-memory"), 0, " 0 2 0 2 0 2 0 2 0 0\n", "");
     check(run_under("--budget 100MiB", "contexts kept-handle"), 0, " 0 2 0 2 0 2 0\n", "");
+    check(run_under("--budget 100MiB", "contexts pooled-memory"), 0, " 0 0 0 0 0\n", "");
 }
 
 /* ---- resets ---- */
@@ -44,6 +45,35 @@ static int empty_folder(const char *path)
         files += unlink(text_of("%s/%s", path, entry->d_name)) == 0;
     closedir(open);
     return files;
+}
+
+/* A pool has addresses for many times the device's memory. */
+static void resets_leave_no_addresses_behind(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--fail-closed"};
+    setenv("STRATA_SIM_MEMORY", "141GiB", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_under(text_of("--budget 100MiB %s", options[i]), "contexts often"), 0, "0 failed, 0 2\n", "");
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
+/* Of all stacks but one whose memory the driver keeps. */
+static void a_reset_takes_what_was_live_out_of_the_budget(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--stack direct", "--stack binning,direct"};
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    for (size_t i = 0; i < 2 * sizeof options / sizeof options[0]; i++) {
+        const char *shares = i % 2 ? "--shared exec-test" : "";
+        check(run_under(text_of("--budget 100MiB %s %s --report", shares, options[i / 2]), "contexts freed-late"), 0,
+              " 0 0 0 0 0 0 0 2 0 0\n", i < 2 ? "frees_refused: 1" : "");
+    }
+    unsetenv("STRATA_SHARED_DIR");
+    empty_folder(shared);
+    assert_int_equal(rmdir(shared), 0);
 }
 
 /* Each stack has a file of its own. */
@@ -151,11 +181,25 @@ static void questions_beside_resets_are_answered(void **state)
         check(run_under("", "contexts questions"), 0, "went on\n", "");
 }
 
+/* Also while a stack is built. */
+static void requests_beside_resets_are_served(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        outcome *result = run_under("--fail-closed --budget 64MiB", "contexts requests");
+        assert_outcome(result, 0, "went on\n", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
+        cmocka_unit_test(resets_leave_no_addresses_behind),
+        cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
@@ -166,6 +210,7 @@ int main(void)
         cmocka_unit_test(children_of_threads_with_contexts_go_on),
         cmocka_unit_test(a_free_needs_the_context_of_its_default_stream),
         cmocka_unit_test(questions_beside_resets_are_answered),
+        cmocka_unit_test(requests_beside_resets_are_served),
     };
     return cmocka_run_group_tests_name("exec_contexts", tests, find_folders, forget_folders);
 }

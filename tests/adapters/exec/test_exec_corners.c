@@ -56,17 +56,47 @@ static void work_of_an_ended_context_comes_before_a_free(void **state)
     for (size_t p = 0; p < 3; p++) {
         setenv("STRATA_SIM_POLICY", policies[p], 1);
         check(run_wider("--report", "ends green-reads"), 0, "0 wrong\n", "waits_on_the_host: 0");
+        check(run_wider("--report", "ends green-last"), 0, "0 wrong\n", "waits_on_the_host: 0");
         check(run_wider("--report", "ends detach-once"), 0, "0 wrong\n", "waits_on_the_host: 0");
     }
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* Also while it is current to another thread than the one that frees. */
+static void default_streams_of_green_contexts_are_ordered(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    for (size_t p = 0; p < 3; p++) {
+        setenv("STRATA_SIM_POLICY", policies[p], 1);
+        check(run_wider("--report", "ends green-default"), 0, " 0 0 0 0 0 0 0 0 0\n 0 0 0 0 0 0 0 0 0\n",
+              "waits_on_the_host: 0");
+    }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void a_capture_in_a_green_context_goes_on(void **state)
+{
+    (void)state;
+    check(run_wider("--report", "ends green-captured"), 0, "went on\n", "waits_on_the_host: 0");
+    check(run_wider("--guard --report", "ends green-captured"), 0, "went on\n", "waits_on_the_host: 0");
+}
+
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside"};
+    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside", "green-reset"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
+}
+
+/* While the call that has reset the device goes on. */
+static void memory_behind_a_reset_is_not_taken_for_that_of_before(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 100MiB", "--stack async", "--guard"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_wider(options[i], "ends reset-kept"), 0, "read 7, free gave 0\n", "");
 }
 
 static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
@@ -82,6 +112,32 @@ static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
         check(run_wider(text_of("--stack %s", stacks[i]), "ends reset"), 0,
               "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
+}
+
+static void streams_and_contexts_are_made_after_a_reset_that_was_not_seen(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--budget 100MiB --guard"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_wider(options[i], "ends reset-made"), 0, "went on\n", "");
+}
+
+/* ---- errors of the driver ---- */
+
+/* Of the program's calls and those that Strata makes for them each fails once. */
+static void a_call_that_fails_leaves_no_use_unordered(void **state)
+{
+    (void)state;
+    const unsigned step = getenv("STRATA_TEST_FULL") ? 1 : 9;
+    unsigned calls = UINT32_MAX;
+    for (unsigned n = step == 1 ? 1 : 2; n <= calls; n += step) {
+        outcome *result = run_under("--budget 200MiB", text_of("faults %u", n));
+        if (result->status != 0 || sscanf(result->out, "%u calls", &calls) != 1)
+            print_error("call %u fails: status %d\n%s%s\n", n, result->status, result->out, result->err);
+        assert_int_equal(result->status, 0);
+        assert_string_equal(result->out, text_of("%u calls\n", calls));
+        free(result);
+    }
 }
 
 /* ---- whose memory it is ---- */
@@ -196,9 +252,14 @@ int main(void)
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
+        cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
+        cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
+        cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),

@@ -388,6 +388,19 @@ static void a_child_forked_before_the_first_call_works(void **state)
     check(run_under("--budget 64MiB", "fork_first"), 0, "child: 4 blocks, then 2\nparent: 4 blocks, then 2\n", "");
 }
 
+/* The program has begun the driver, and Strata has not: the driver refuses the child, and nothing is said. */
+static void a_child_forked_behind_the_driver_s_start_hears_the_driver(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--fail-closed --budget 2GiB", "--children"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        check_same(options[i], "fork_first begun", "fork_first begun");
+        outcome *result = run_under(options[i], "fork_first begun");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 static void a_driver_in_another_namespace_is_passed_on(void **state)
 {
     (void)state;
@@ -451,6 +464,7 @@ int main(void)
         cmocka_unit_test(nvml_devices_are_told_apart_by_uuid),
         cmocka_unit_test(what_nvml_does_not_support_stays_so),
         cmocka_unit_test(a_child_forked_before_the_first_call_works),
+        cmocka_unit_test(a_child_forked_behind_the_driver_s_start_hears_the_driver),
         cmocka_unit_test(a_driver_in_another_namespace_is_passed_on),
         cmocka_unit_test(a_private_driver_by_run_path_is_seen),
         cmocka_unit_test(a_program_that_was_patched_is_named),

@@ -395,9 +395,26 @@ static void a_program_without_python_has_no_caches(void **state)
     json_decref(report);
 }
 
+static void an_unloaded_library_is_not_taken_for_the_next_one(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--json", text_of("unloaded %s", folder));
+    assert_outcome(result, 0, "", "");
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    const json_t *libraries = json_object_get(device, "by_library");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(libraries, "libunloaded_first.so"), "live")),
+                     4 << 20);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(libraries, "libunloaded_second.so"), "live")),
+                     8 << 20);
+    json_decref(report);
+    free(result);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unloaded_library_is_not_taken_for_the_next_one),
         cmocka_unit_test(call_stacks_come_with_the_highest_peak_first),
         cmocka_unit_test(what_is_left_is_listed_by_library_and_by_call_stack),
         cmocka_unit_test(as_many_call_stacks_are_listed_as_were_asked_for),

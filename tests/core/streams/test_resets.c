@@ -298,17 +298,72 @@ static void child_a_shared_budget_writes_nowhere_after_a_reset(void)
     child_ok(strata_runtime_destroy(after));
 }
 
-static void a_shared_budget_writes_nowhere_after_a_reset(void **state)
+static strata_budget_account *base_of(strata_runtime *runtime)
 {
-    (void)state;
+    return strata_budget_base(strata_stack_layer(strata_runtime_stack(runtime), "budget", 0));
+}
+
+static uint64_t shared_use(strata_runtime *runtime)
+{
+    strata_budget_usage usage;
+    child_ok(strata_budget_account_usage(base_of(runtime), &usage));
+    return usage.in_use;
+}
+
+/* A live block, one of an account, and one whose free waits for a stream; a reservation stays until it is closed. */
+static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *before, *after;
+    strata_budget_account *tenant, *reservation;
+    strata_block freed;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
+    child_ok(strata_budget_account_open(base_of(before), &(strata_budget_account_options){.name = "tenant"}, &tenant));
+    child_ok(strata_budget_reserve(base_of(before), SMALL, "reservation", &reservation));
+    child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
+    child_ok(strata_runtime_allocate_request(before, &(strata_request){.bytes = BYTES, .account = tenant}, &of->other));
+    child_ok(strata_runtime_allocate(before, BYTES, NULL, &freed));
+    child_check(strata_cu.MemsetD8Async(freed.address, 1, BYTES, NULL) == CUDA_SUCCESS);
+    child_ok(strata_runtime_deallocate(before, &freed));
+    reset(of);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
+    child_check(shared_use(after) >= 2 * BYTES);
+    child_ok(strata_runtime_deallocate(before, &of->live));
+    child_ok(strata_budget_account_close(reservation));
+    child_ok(strata_budget_account_close(tenant));
+    child_ok(strata_runtime_deallocate(before, &of->other));
+    child_ok(strata_runtime_destroy(before));
+    child_check(shared_use(after) == 0);
+    child_ok(strata_runtime_allocate(after, BYTES, NULL, &of->live));
+    child_check(shared_use(after) == BYTES);
+}
+
+static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
+{
     char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
-    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
     assert_non_null(mkdtemp(directory));
     setenv("STRATA_SHARED_DIR", directory, 1);
-    run_on("child_a_shared_budget_writes_nowhere_after_a_reset", stacks, 1);
+    run_on(scenario, stacks, count);
     unsetenv("STRATA_SHARED_DIR");
     snprintf(command, sizeof command, "rm -r %s", directory);
     assert_int_equal(system(command), 0);
+}
+
+static void a_shared_budget_writes_nowhere_after_a_reset(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
+    with_shared_budgets("child_a_shared_budget_writes_nowhere_after_a_reset", stacks, 1);
+}
+
+static void a_shared_budget_forgets_what_a_reset_has_ended(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), pool",
+                                         "budget(limit=64MiB, shared=reset), direct"};
+    with_shared_budgets("child_a_shared_budget_forgets_what_a_reset_has_ended", stacks, 2);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -379,6 +434,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
         TEST_SCENARIO(child_a_shared_budget_writes_nowhere_after_a_reset),
+        TEST_SCENARIO(child_a_shared_budget_forgets_what_a_reset_has_ended),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -393,6 +449,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
         cmocka_unit_test(a_shared_budget_writes_nowhere_after_a_reset),
+        cmocka_unit_test(a_shared_budget_forgets_what_a_reset_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,9 +362,10 @@ static void chunks_of_a_large_device(void)
     child_check(chunks_made_for("pool", 256 * MIB) == 4);
     child_check(chunks_made_for("pool(chunk=16MiB)", 256 * MIB) == 16);
     child_check(chunks_made_for("pool(prefer=memory)", 256 * MIB) == 64);
+    child_check(chunks_made_for("pool(initial_size=32GiB)", MIB) <= 32 * 1024 / 128);
 }
 
-static void a_large_request_gets_larger_chunks(void **state)
+static void what_is_made_in_large_steps_is_made_of_few_chunks(void **state)
 {
     (void)state;
     static const char *const large_device[] = {"STRATA_SIM_MEMORY=140GiB", NULL};
@@ -470,7 +471,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_buys_nothing),
         cmocka_unit_test(speed_moves_memory_at_the_limit),
         cmocka_unit_test(a_request_gets_few_chunks_cut_to_its_size),
-        cmocka_unit_test(a_large_request_gets_larger_chunks),
+        cmocka_unit_test(what_is_made_in_large_steps_is_made_of_few_chunks),
         cmocka_unit_test(memory_grows_by_a_share_of_it_as_far_as_is_allowed),
         cmocka_unit_test(a_small_block_that_stays_keeps_no_large_chunk),
         cmocka_unit_test(small_blocks_get_memory_in_proportion_to_them),

@@ -66,6 +66,21 @@ static void use_a_context_of_its_own(void)
     CHECK(DRIVER(cuCtxDestroy)(context));
 }
 
+/* More than any device has, and than can be counted. */
+static void ask_for_huge_memory(void)
+{
+    static const size_t sizes[] = {(size_t)1 << 47, SIZE_MAX / 2, (size_t)1 << 63, SIZE_MAX - 511, SIZE_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        CUdeviceptr block;
+        size_t pitch;
+        printf("%d %d %d %d %d\n", DRIVER(cuMemAlloc)(&block, sizes[i]),
+               DRIVER(cuMemAllocAsync)(&block, sizes[i], NULL),
+               DRIVER(cuMemAllocManaged)(&block, sizes[i], CU_MEM_ATTACH_GLOBAL),
+               DRIVER(cuMemAllocPitch)(&block, &pitch, sizes[i], 16, 4),
+               DRIVER(cuMemAllocPitch)(&block, &pitch, 16, sizes[i], 4));
+    }
+}
+
 static void call_without_a_context(void)
 {
     CUdeviceptr block;
@@ -243,6 +258,7 @@ static const struct {
     void (*run)(void);
 } behaviours[] = {
     {"capture", allocate_in_a_capture},
+    {"huge", ask_for_huge_memory},
     {"reset", reset_the_device},
     {"context", use_a_context_of_its_own},
     {"no-context", call_without_a_context},

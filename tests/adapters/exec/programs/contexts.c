@@ -66,6 +66,25 @@ static void keep_a_handle_behind_resets(void)
     printf("\n");
 }
 
+/* Of the driver's pool: freed behind the end of its context, which the driver may refuse, and not at all. */
+static void end_contexts_of_pooled_memory(void)
+{
+    CUcontext own, first;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    for (int i = 0; i < 4; i++) {
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        printf(" %d", DRIVER(cuMemAllocAsync)(&block, 60 * MIB, NULL));
+        CHECK(DRIVER(cuCtxSynchronize)());
+        CHECK(DRIVER(cuCtxDestroy)(own));
+        CHECK(DRIVER(cuCtxSetCurrent)(first));
+        if (i % 2)
+            (void)DRIVER(cuMemFree)(block);
+    }
+    take(60);
+    printf("\n");
+}
+
 /* ---- resets ---- */
 
 /* Each time more than half of the device, of which nothing is left behind the reset. */
@@ -100,6 +119,42 @@ static void take_around_resets(void)
         else
             CHECK(DRIVER(cuDevicePrimaryCtxReset)(i / 2));
     }
+    printf("\n");
+}
+
+/* Of a budget of 100 MiB: what was live at a reset leaves room for as much again, also if it is freed late. */
+static void free_what_resets_have_ended(void)
+{
+    CUdeviceptr dead = 0;
+    for (int i = 0; i < 3; i++) {
+        dead = take(60);
+        take(30);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+    }
+    const CUdeviceptr kept = take(60);
+    if (dead != kept)
+        CHECK(DRIVER(cuMemFree)(dead) != CUDA_ERROR_INVALID_VALUE);
+    take(60);
+    take(30);
+    CHECK(DRIVER(cuMemFree)(kept));
+    take(60);
+    printf("\n");
+}
+
+/* More than there are addresses for, with those of each pool of its own. */
+static void reset_often(void)
+{
+    CUdeviceptr block;
+    int failed = 0;
+    for (int i = 0; i < 200; i++) {
+        failed += DRIVER(cuMemAlloc)(&block, 60 * MIB) != CUDA_SUCCESS;
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+    }
+    printf("%d failed,", failed);
+    take(60);
+    take(60);
     printf("\n");
 }
 
@@ -428,14 +483,54 @@ static void reset_beside_questions(void)
     printf("went on\n");
 }
 
+static _Atomic bool all_reset, all_refused;
+
+static void *ask_for_memory(void *data)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    while (!all_reset) {
+        CUdeviceptr block;
+        const CUresult result = DRIVER(cuMemAlloc)(&block, MIB);
+        if (result == CUDA_SUCCESS)
+            (void)DRIVER(cuMemFree)(block);
+        all_refused |= result == CUDA_ERROR_NOT_PERMITTED;
+    }
+    return data;
+}
+
+/* A stack whose device is reset while it is built is built again. */
+static void reset_beside_requests(void)
+{
+    enum { THREADS = 3, RESETS = 1500 };
+    pthread_t threads[THREADS];
+    CUdeviceptr block;
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_for_memory, NULL));
+    for (int i = 0; i < RESETS; i++) {
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        enter_primary();
+        if (i % 4 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    all_reset = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("%s\n", all_refused ? "refused" : "went on");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
+    {"pooled-memory", end_contexts_of_pooled_memory},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
+    {"often", reset_often},
+    {"freed-late", free_what_resets_have_ended},
     {"default-streams", read_on_default_streams},
     {"ended", end_a_context_that_reads},
     {"peer", read_on_a_peer},
@@ -444,6 +539,7 @@ static const struct {
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
+    {"requests", reset_beside_requests},
     {"forks", fork_beside_threads},
 };
 

@@ -11,8 +11,14 @@
 static CUgreenCtx new_green(void)
 {
     WIDER(cuGreenCtxCreate, "cuGreenCtxCreate", 12040);
+    WIDER(cuDeviceGetDevResource, "cuDeviceGetDevResource", 12040);
+    WIDER(cuDevResourceGenerateDesc, "cuDevResourceGenerateDesc", 12040);
+    CUdevResource resource;
+    CUdevResourceDesc all;
     CUgreenCtx green;
-    CHECK(cuGreenCtxCreate_found(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK(cuDeviceGetDevResource_found(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK(cuDevResourceGenerateDesc_found(&all, &resource, 1));
+    CHECK(cuGreenCtxCreate_found(&green, all, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     return green;
 }
 
@@ -103,33 +109,189 @@ static void CUDA_CB pause_long(void *data)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* The work of a stream whose context has ended is under way still, and the block is given out again. */
-static void free_behind_a_green_stream(void)
+enum { BYTES = 32 << 20 }; /* more than frees that wait may hold back */
+
+static unsigned char *seen; /* of BYTES */
+
+static CUdeviceptr new_block(void)
 {
-    enum { BYTES = 32 << 20 };
-    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
-    WIDER(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050);
-    CUstream reader, writer;
     CUdeviceptr block;
-    unsigned char *seen;
-    size_t wrong = 0;
-    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
+    if (!seen)
+        CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
     CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
     CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
     CHECK(DRIVER(cuCtxSynchronize)());
-    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
-    const CUgreenCtx green = new_green();
-    CHECK(cuGreenCtxStreamCreate_found(&reader, green, CU_STREAM_NON_BLOCKING, 0));
+    return block;
+}
+
+static void read_late(CUdeviceptr block, CUstream reader)
+{
     CHECK(DRIVER(cuLaunchHostFunc)(reader, pause_long, NULL));
     CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, reader));
-    CHECK(cuGreenCtxDestroy_found(green));
-    CHECK(DRIVER(cuMemFree)(block));
-    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+}
+
+/* The memory is given out again, and written on a stream that waits for nothing. */
+static CUdeviceptr write_again(CUstream writer, bool async)
+{
+    CUdeviceptr block;
+    CHECK(async ? DRIVER(cuMemAllocAsync)(&block, BYTES, writer) : DRIVER(cuMemAlloc)(&block, BYTES));
     CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
+    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    return block;
+}
+
+static size_t wrong_bytes(void)
+{
+    size_t wrong = 0;
     CHECK(DRIVER(cuCtxSynchronize)());
     for (size_t i = 0; i < BYTES; i++)
         wrong += seen[i] != 1;
-    printf("%zu wrong\n", wrong);
+    return wrong;
+}
+
+/* The work of a stream whose context has ended is under way still, and the block is given out again. */
+static void free_behind_a_green_stream(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    WIDER(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050);
+    CUstream reader, writer;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    const CUgreenCtx green = new_green();
+    CHECK(cuGreenCtxStreamCreate_found(&reader, green, CU_STREAM_NON_BLOCKING, 0));
+    read_late(block, reader);
+    CHECK(cuGreenCtxDestroy_found(green));
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+static CUcontext context_of(CUgreenCtx green)
+{
+    WIDER(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040);
+    CUcontext context;
+    CHECK(cuCtxFromGreenCtx_found(&context, green));
+    return context;
+}
+
+typedef struct free_order {
+    CUcontext first;
+    CUstream writer;
+    CUdeviceptr block;
+} free_order;
+
+static void *free_and_write(void *data)
+{
+    free_order *order = data;
+    CHECK(DRIVER(cuCtxSetCurrent)(order->first));
+    CHECK(DRIVER(cuMemFree)(order->block));
+    order->block = write_again(order->writer, false);
+    return NULL;
+}
+
+/* Wrong bytes: freed in the green context, in either way, and on another thread while that is current here. */
+static size_t read_on_green(CUcontext own, const free_order *with, CUstream stream, unsigned way)
+{
+    free_order order = *with;
+    pthread_t thread;
+    order.block = new_block();
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    read_late(order.block, stream);
+    if (way == 2) {
+        CHECK(pthread_create(&thread, NULL, free_and_write, &order));
+        CHECK(pthread_join(thread, NULL));
+    } else {
+        CHECK(way ? DRIVER(cuMemFreeAsync)(order.block, stream) : DRIVER(cuMemFree)(order.block));
+        CHECK(DRIVER(cuCtxSetCurrent)(order.first));
+        order.block = write_again(order.writer, way == 1);
+        CHECK(DRIVER(cuCtxSetCurrent)(own));
+    }
+    const size_t wrong = wrong_bytes();
+    CHECK(DRIVER(cuCtxSetCurrent)(order.first));
+    CHECK(DRIVER(cuMemFree)(order.block));
+    return wrong;
+}
+
+/* Of a green context that is older than the stack, and of one that is younger. */
+static void read_on_green_default_streams(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    CUgreenCtx green[2];
+    CUdeviceptr block;
+    free_order order = {0};
+    CHECK(DRIVER(cuCtxGetCurrent)(&order.first));
+    CHECK(DRIVER(cuStreamCreate)(&order.writer, CU_STREAM_NON_BLOCKING));
+    green[0] = new_green();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    green[1] = new_green();
+    for (size_t g = 0; g < 2; g++) {
+        for (unsigned i = 0; i < 9; i++)
+            printf(" %zu", read_on_green(context_of(green[g]), &order, streams[i / 3], i % 3));
+        printf("\n");
+        CHECK(cuGreenCtxDestroy_found(green[g]));
+    }
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
+/* The last work on its default stream. */
+static void free_behind_a_green_context(void)
+{
+    WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
+    CUcontext first;
+    CUstream writer;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    const CUgreenCtx green = new_green();
+    CHECK(DRIVER(cuCtxSetCurrent)(context_of(green)));
+    read_late(block, NULL);
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(cuGreenCtxDestroy_found(green));
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+/* It ends with the primary one; what is freed behind the reset asks it for nothing. */
+static void reset_below_a_green_context(void)
+{
+    CUcontext again;
+    (void)new_green();
+    make_barrier();
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    make_barrier();
+    printf("went on\n");
+}
+
+/* A capture there goes on beside memory, streams and contexts that come and go. */
+static void capture_in_a_green_context(void)
+{
+    WIDER(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050);
+    CUcontext first, own;
+    CUdeviceptr block, seen_block;
+    CUstream stream, other;
+    CUgraph graph;
+    const CUgreenCtx green = new_green();
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(cuGreenCtxStreamCreate_found(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAlloc)(&seen_block, MIB));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuMemsetD8Async)(seen_block, 1, MIB, stream));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamDestroy)(other));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    CHECK(DRIVER(cuCtxDestroy)(own));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    (void)new_green();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
+    make_barrier();
+    printf("went on\n");
 }
 
 /* ---- contexts of the program's own ---- */
@@ -198,34 +360,22 @@ static void detach(void)
 /* Attached once more, it stays, and its work is ordered as before. */
 static void detach_once(void)
 {
-    enum { BYTES = 32 << 20 };
     WIDER(cuCtxAttach, "cuCtxAttach", 2000);
     WIDER(cuCtxDetach, "cuCtxDetach", 2000);
     CUcontext own, before;
-    CUdeviceptr block;
     CUstream writer;
-    unsigned char *seen;
-    size_t wrong = 0;
-    CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
-    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
-    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    const CUdeviceptr block = new_block();
     CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
     CHECK(DRIVER(cuCtxGetCurrent)(&before));
     CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
     CHECK(cuCtxAttach_found(&own, 0));
     CHECK(cuCtxDetach_found(own));
-    CHECK(DRIVER(cuLaunchHostFunc)(NULL, pause_long, NULL));
-    CHECK(DRIVER(cuMemcpyDtoHAsync)(seen, block, BYTES, NULL));
+    read_late(block, NULL);
     CHECK(DRIVER(cuMemFree)(block));
     CHECK(DRIVER(cuCtxSetCurrent)(before));
-    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
-    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, writer));
-    CHECK(DRIVER(cuStreamSynchronize)(writer));
+    write_again(writer, false);
     CHECK(DRIVER(cuCtxSetCurrent)(own));
-    CHECK(DRIVER(cuCtxSynchronize)());
-    for (size_t i = 0; i < BYTES; i++)
-        wrong += seen[i] != 1;
-    printf("%zu wrong\n", wrong);
+    printf("%zu wrong\n", wrong_bytes());
 }
 
 /* ---- resets ---- */
@@ -253,6 +403,26 @@ static void ask_beside_a_reset(void)
     CHECK(pthread_join(thread, NULL));
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* the report is written */
     printf("went on\n");
+}
+
+/* Memory of the context that has begun anew stays, once the reset's call returns, too. */
+static void keep_memory_beside_a_reset(void)
+{
+    pthread_t thread;
+    CUcontext again;
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_create(&thread, NULL, reset, NULL));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(pthread_join(thread, NULL));
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
+    printf("read %d", byte);
+    printf(", free gave %d\n", DRIVER(cuMemFree)(block));
 }
 
 CUresult CUDAAPI cuNewReset(CUdevice device);
@@ -284,15 +454,45 @@ static void ask_behind_a_reset(void)
     printf("went on, read %d\n", byte);
 }
 
+/* What was ordered before is gone with the context. */
+static void make_behind_an_unseen_reset(void)
+{
+    CUstream stream;
+    CUcontext own, first;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        make_barrier();
+        reset_unseen();
+        if (i)
+            CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuCtxGetCurrent)(&first));
+        CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(first));
+        make_barrier();
+    }
+    printf("went on\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
-    {"green-release", release_before_it},   {"green-stream", end_a_green_stream},
-    {"destroy", end_beside_another_thread}, {"detach", detach},
-    {"detach-once", detach_once},           {"reset", ask_behind_a_reset},
-    {"references", count_references},       {"green-reads", free_behind_a_green_stream},
-    {"reset-beside", ask_beside_a_reset},   {"made-again", make_beside_another_thread},
+    {"green-release", release_before_it},
+    {"green-stream", end_a_green_stream},
+    {"destroy", end_beside_another_thread},
+    {"detach", detach},
+    {"detach-once", detach_once},
+    {"reset", ask_behind_a_reset},
+    {"references", count_references},
+    {"green-reads", free_behind_a_green_stream},
+    {"green-default", read_on_green_default_streams},
+    {"green-last", free_behind_a_green_context},
+    {"green-reset", reset_below_a_green_context},
+    {"green-captured", capture_in_a_green_context},
+    {"reset-kept", keep_memory_beside_a_reset},
+    {"reset-made", make_behind_an_unseen_reset},
+    {"reset-beside", ask_beside_a_reset},
+    {"made-again", make_beside_another_thread},
 };
 
 int main(int count, char **arguments)

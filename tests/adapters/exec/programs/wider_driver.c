@@ -4,7 +4,9 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -148,12 +150,28 @@ EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA
 /* ---- green contexts ---- */
 
 /* As CUDA documents them: one holds the primary context of its device until it is destroyed; then its streams are no
- * streams any more. */
+ * streams any more. Its context is current to one thread at a time. */
 struct CUgreenCtx_st {
-    CUcontext primary;
+    CUcontext primary, own;
+    CUdevice device;
+    CUstream helper; /* of the primary context */
     CUstream streams[4];
     size_t count;
+    const void *thread; /* that it is current to */
+    bool dead;          /* its primary context was reset */
+    CUgreenCtx next;
 };
+
+static CUgreenCtx all_green;
+static _Thread_local char this_thread;
+
+/* A function of the driver behind, under the name of its type. */
+#define BEHIND(symbol, base, version)                        \
+    __typeof__(&symbol) symbol##_behind;                     \
+    do {                                                     \
+        void *const address_ = inside(base, version);        \
+        memcpy(&symbol##_behind, &address_, sizeof(void *)); \
+    } while (0)
 
 /* The driver's own references come by no function that the program could find. */
 static int retains, releases; /* of all others */
@@ -188,45 +206,179 @@ CUresult CUDAAPI cuNewReferences(int *held, int *given_back)
     return CUDA_SUCCESS;
 }
 
+static CUcontext enter(CUcontext context)
+{
+    CUcontext before = NULL;
+    BEHIND(cuCtxGetCurrent, "cuCtxGetCurrent", 4000);
+    BEHIND(cuCtxSetCurrent, "cuCtxSetCurrent", 4000);
+    cuCtxGetCurrent_behind(&before);
+    cuCtxSetCurrent_behind(context);
+    return before;
+}
+
+EXPORT CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
+{
+    CUgreenCtx green = all_green;
+    BEHIND(cuCtxSetCurrent, "cuCtxSetCurrent", 4000);
+    while (green && green->own != context)
+        green = green->next;
+    if (green && green->thread && green->thread != &this_thread)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    const CUresult result = cuCtxSetCurrent_behind(context);
+    for (CUgreenCtx each = all_green; result == CUDA_SUCCESS && each; each = each->next)
+        if (each == green)
+            each->thread = &this_thread;
+        else if (each->thread == &this_thread)
+            each->thread = NULL;
+    return result;
+}
+
+EXPORT CUresult CUDAAPI cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
+{
+    (void)device;
+    resource->type = type;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *resources, unsigned count)
+{
+    (void)resources;
+    *out = NULL;
+    return count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice device, unsigned flags)
 {
-    CUresult (*retain)(CUcontext *, CUdevice);
-    void *address = inside("cuDevicePrimaryCtxRetain", 7000);
+    BEHIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000);
+    BEHIND(cuCtxCreate_v2, "cuCtxCreate", 3020);
+    BEHIND(cuStreamCreate, "cuStreamCreate", 2000);
     (void)resources;
     (void)flags;
-    memcpy(&retain, &address, sizeof retain);
-    *out = calloc(1, sizeof **out);
-    return retain(&(*out)->primary, device);
+    const CUgreenCtx green = calloc(1, sizeof *green);
+    const CUresult result = cuDevicePrimaryCtxRetain_behind(&green->primary, device);
+    green->device = device;
+    const CUcontext before = enter(green->primary);
+    cuStreamCreate_behind(&green->helper, CU_STREAM_NON_BLOCKING);
+    cuCtxCreate_v2_behind(&green->own, 0, device);
+    enter(before);
+    green->next = all_green;
+    *out = all_green = green;
+    return result;
 }
 
 EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
 {
-    CUresult (*release)(CUdevice);
-    CUresult (*destroy)(CUstream);
-    void *address = inside("cuDevicePrimaryCtxRelease", 11000), *second = inside("cuStreamDestroy", 4000);
-    memcpy(&release, &address, sizeof release);
-    memcpy(&destroy, &second, sizeof destroy);
+    BEHIND(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 11000);
+    BEHIND(cuStreamDestroy_v2, "cuStreamDestroy", 4000);
+    BEHIND(cuCtxDestroy_v2, "cuCtxDestroy", 4000);
+    CUgreenCtx *link = &all_green;
+    while (*link != green)
+        link = &(*link)->next;
+    *link = green->next;
+    const CUdevice device = green->device;
     while (green->count)
-        destroy(green->streams[--green->count]);
+        cuStreamDestroy_v2_behind(green->streams[--green->count]);
+    cuStreamDestroy_v2_behind(green->helper);
+    cuCtxDestroy_v2_behind(green->own);
     free(green);
-    return release(0);
+    return cuDevicePrimaryCtxRelease_behind(device);
 }
 
 EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
 {
-    *out = green->primary;
+    *out = green->own;
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags, int priority)
 {
-    CUresult (*create)(CUstream *, unsigned);
-    void *address = inside("cuStreamCreate", 2000);
+    BEHIND(cuStreamCreate, "cuStreamCreate", 2000);
     (void)priority;
-    memcpy(&create, &address, sizeof create);
-    const CUresult result = create(out, flags);
+    const CUresult result = cuStreamCreate_behind(out, flags);
     if (result == CUDA_SUCCESS)
         green->streams[green->count++] = *out;
+    return result;
+}
+
+/* A capture there ends, and is no work. */
+static CUresult check_green(CUgreenCtx green)
+{
+    BEHIND(cuStreamIsCapturing, "cuStreamIsCapturing", 10000);
+    BEHIND(cuStreamSynchronize, "cuStreamSynchronize", 2000);
+    CUresult result = CUDA_SUCCESS;
+    if (green->dead) {
+        fprintf(stderr, "a call with a green context that has ended\n");
+        abort();
+    }
+    for (size_t i = 0; i < green->count; i++) {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        cuStreamIsCapturing_behind(green->streams[i], &status);
+        if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+            continue;
+        cuStreamSynchronize_behind(green->streams[i]);
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return result;
+}
+
+/* All work of the green context: of its default streams, and of its own. */
+EXPORT CUresult CUDAAPI cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event)
+{
+    BEHIND(cuEventCreate, "cuEventCreate", 2000);
+    BEHIND(cuEventRecord, "cuEventRecord", 2000);
+    BEHIND(cuEventDestroy_v2, "cuEventDestroy", 4000);
+    BEHIND(cuStreamWaitEvent, "cuStreamWaitEvent", 3020);
+    CUevent work = NULL;
+    CUresult result = check_green(green);
+    const CUcontext before = enter(green->own);
+    if (result == CUDA_SUCCESS)
+        result = cuEventCreate_behind(&work, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS)
+        result = cuEventRecord_behind(work, CU_STREAM_LEGACY);
+    enter(green->primary);
+    if (result == CUDA_SUCCESS)
+        result = cuStreamWaitEvent_behind(green->helper, work, 0);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < green->count; i++) {
+        result = cuEventRecord_behind(event, green->streams[i]);
+        if (result == CUDA_SUCCESS)
+            result = cuStreamWaitEvent_behind(green->helper, event, 0);
+    }
+    if (result == CUDA_SUCCESS)
+        result = cuEventRecord_behind(event, green->helper);
+    if (work)
+        cuEventDestroy_v2_behind(work);
+    enter(before);
+    return result;
+}
+
+EXPORT CUresult CUDAAPI cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
+{
+    BEHIND(cuStreamWaitEvent, "cuStreamWaitEvent", 3020);
+    CUresult result = check_green(green);
+    const CUcontext before = enter(green->own);
+    if (result == CUDA_SUCCESS)
+        result = cuStreamWaitEvent_behind(CU_STREAM_LEGACY, event, 0);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < green->count; i++)
+        result = cuStreamWaitEvent_behind(green->streams[i], event, 0);
+    enter(before);
+    return result;
+}
+
+/* Of its context, and of its own. */
+EXPORT CUresult CUDAAPI cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *out)
+{
+    BEHIND(cuStreamGetCtx, "cuStreamGetCtx", 9020);
+    CUcontext context = NULL;
+    CUgreenCtx green = all_green;
+    const CUresult result = cuStreamGetCtx_behind(stream, &context);
+    for (; green && green->own != context; green = green->next) {
+        size_t i = 0;
+        while (i < green->count && green->streams[i] != stream)
+            i++;
+        if (i < green->count)
+            break;
+    }
+    *out = green;
     return result;
 }
 
@@ -265,6 +417,8 @@ static CUresult CUDAAPI reset_slow(CUdevice device)
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
     const CUresult result = reset(device);
+    for (CUgreenCtx each = all_green; each; each = each->next)
+        each->dead = true;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
@@ -396,6 +550,12 @@ static const struct {
     OWN("cuGreenCtxDestroy", 0, cuGreenCtxDestroy),
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
     OWN("cuGreenCtxStreamCreate", 0, cuGreenCtxStreamCreate),
+    OWN("cuGreenCtxRecordEvent", 0, cuGreenCtxRecordEvent),
+    OWN("cuGreenCtxWaitEvent", 0, cuGreenCtxWaitEvent),
+    OWN("cuStreamGetGreenCtx", 0, cuStreamGetGreenCtx),
+    OWN("cuDeviceGetDevResource", 0, cuDeviceGetDevResource),
+    OWN("cuDevResourceGenerateDesc", 0, cuDevResourceGenerateDesc),
+    OWN("cuCtxSetCurrent", 0, cuCtxSetCurrent),
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
