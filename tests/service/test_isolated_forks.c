@@ -219,7 +219,7 @@ static void thousands_of_descriptors_are_closed_in_a_child(void **state)
     limit = before;
     if (limit.rlim_cur < 2 * MANY)
         limit.rlim_cur = limit.rlim_max < 2 * MANY ? limit.rlim_max : 2 * MANY;
-    if (limit.rlim_cur < MANY + 200)
+    if (limit.rlim_cur < MANY + 200 || test_under_valgrind())
         skip();
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     const isolated_change change = isolated_descriptors_begin();
