@@ -103,6 +103,7 @@ static void set_failure(strata_driver_failure *failure, CUresult code, const cha
     va_list arguments;
     failure->code = code;
     failure->call = call;
+    failure->lacks_descriptors = false;
     va_start(arguments, format);
     vsnprintf(failure->message, sizeof failure->message, format, arguments);
     va_end(arguments);
@@ -156,12 +157,47 @@ static void find_region_calls(void *library)
     strata_driver_regions = found.begin && found.end ? found : (strata_region_calls){0};
 }
 
+/* ---- a shortage of file descriptors ---- */
+
+/* As long as fewer are left, a failure counts as a shortage. The loader opens one file at a time. cuInit opens those of
+ * the driver and of each GPU at once, and has closed them again when it fails. */
+enum { LOADER_DESCRIPTORS = 4, DRIVER_DESCRIPTORS = 32 };
+
+/* At most `most`; that many also where opening fails for another reason. */
+static unsigned count_free_descriptors(unsigned most)
+{
+    int taken[DRIVER_DESCRIPTORS];
+    unsigned count = 0;
+    while (count < most && (taken[count] = open("/", O_PATH | O_CLOEXEC)) >= 0)
+        count++;
+    const bool short_of = count < most && (errno == EMFILE || errno == ENFILE);
+    for (unsigned i = 0; i < count; i++)
+        close(taken[i]);
+    return short_of ? count : most;
+}
+
+/* Neither the loader nor the driver says it clearly. The shortage stands first in the message, whose end may be cut. */
+static void look_for_shortage(strata_driver_failure *failure, unsigned needed)
+{
+    char reason[sizeof failure->message], left[64] = "no file descriptor is left";
+    const unsigned count = count_free_descriptors(needed);
+    if (count == needed)
+        return;
+    if (count)
+        snprintf(left, sizeof left, "only %u file descriptor%s left", count, count == 1 ? " is" : "s are");
+    memcpy(reason, failure->message, sizeof reason);
+    snprintf(failure->message, sizeof failure->message, "%s; close some, or raise the limit (ulimit -n). %.290s", left,
+             reason);
+    failure->lacks_descriptors = true;
+}
+
 /* NULL with the reason. */
 static void *try_library(const char *path, strata_entry_table *table, strata_driver_failure *failure)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         set_failure(failure, CUDA_SUCCESS, NULL, "%s", dlerror());
+        look_for_shortage(failure, LOADER_DESCRIPTORS);
         return NULL;
     }
     if (!fill_table(library, table, failure))
@@ -173,6 +209,7 @@ static void *try_library(const char *path, strata_entry_table *table, strata_dri
         table->GetErrorString(result, &text);
         set_failure(failure, result, "cuInit", "%.120s: cuInit returned %s (%s)", path, name ? name : "unknown error",
                     text ? text : "no description");
+        look_for_shortage(failure, DRIVER_DESCRIPTORS);
         goto refuse;
     }
     if ((result = table->DriverGetVersion(&opened.version)) != CUDA_SUCCESS ||
@@ -289,16 +326,6 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
     return library;
 }
 
-/* The loader says so in words alone, and not where it looked in several folders. */
-static bool lacks_descriptors(void)
-{
-    const int fd = open("/", O_PATH | O_CLOEXEC);
-    if (fd < 0)
-        return errno == EMFILE || errno == ENFILE;
-    close(fd);
-    return false;
-}
-
 static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
 {
     snprintf(opened.library, sizeof opened.library, "libcuda.so.1");
@@ -329,7 +356,7 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
 {
     if (strcmp(choice, "cuda") == 0) {
         void *library = try_cuda(table, failure);
-        if (!library && !was_started_before_fork(failure))
+        if (!library && !failure->lacks_descriptors && !was_started_before_fork(failure))
             point_to_simulation(failure);
         return library;
     }
@@ -339,10 +366,13 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
         void *library = try_cuda(table, failure);
         if ((library && opened.device_count > 0) || was_started_before_fork(failure))
             return library;
-        if (!library && lacks_descriptors())
-            return NULL; /* there may be a GPU */
-        if (library)
+        if (library) {
+            set_failure(failure, CUDA_SUCCESS, NULL, "%s has no device", opened.library);
+            look_for_shortage(failure, DRIVER_DESCRIPTORS);
             dlclose(library);
+        }
+        if (failure->lacks_descriptors)
+            return NULL; /* there may be a GPU */
         return try_simulated(table, failure);
     }
     if (!is_choice(choice)) {
@@ -375,9 +405,6 @@ static bool open_locked(strata_driver_failure *failure)
     if (!library && was_started_before_fork(failure)) {
         atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_FORKED, memory_order_release);
         set_forked(failure);
-    } else if (!library && lacks_descriptors()) {
-        failure->lacks_descriptors = true;
-        add_words(failure, "; no file descriptor is left: close some, or raise the limit (ulimit -n)");
     }
     if (!library)
         return false;

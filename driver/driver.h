@@ -56,7 +56,7 @@ static inline bool strata_driver_is_open(void)
 typedef struct strata_driver_failure {
     CUresult code;          /* of the failed call, or CUDA_SUCCESS */
     const char *call;       /* its name, or NULL */
-    bool lacks_descriptors; /* the process or the system has none left: a later try may succeed */
+    bool lacks_descriptors; /* the process or the system has too few left: a later try may succeed */
     char message[400];
 } strata_driver_failure;
 

@@ -144,13 +144,19 @@ strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_run
 strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 {
     strata_status status = strata_check_runtime_now(runtime);
+    strata_error unwaited;
     size_t bytes;
-    if (status == STRATA_SUCCESS) {
-        strata_device_wait_if_uncovered(runtime->device); /* first: what then is known can be freed */
-        strata_references_free_deferred(runtime);
-        strata_graphs_free_due(runtime);
-    }
-    return status == STRATA_SUCCESS ? runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes) : status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_devices_wait_if_uncovered(&unwaited); /* first: what then is known can be freed */
+    strata_references_free_deferred(runtime);
+    strata_graphs_free_due(runtime);
+    if (unwaited.status == STRATA_SUCCESS)
+        return runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes);
+    strata_error_suppress_begin();
+    runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes);
+    strata_error_suppress_end(false);
+    return strata_error_raise_again(&unwaited);
 }
 
 strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, size_t *released)

@@ -98,9 +98,18 @@ static bool is_usable(strata_runtime *runtime)
     return usable;
 }
 
-static strata_status check_references_released(strata_runtime *runtime)
+/* Frees references that were released and could not be freed then. Errors: `unwaited` where it may be why some still
+ * cannot. */
+static strata_status free_deferred(strata_runtime *runtime, const strata_error *unwaited)
 {
     strata_references_free_deferred(runtime);
+    return unwaited->status != STRATA_SUCCESS && atomic_load_explicit(&runtime->deferred_frees, memory_order_relaxed)
+               ? strata_error_raise_again(unwaited)
+               : STRATA_SUCCESS;
+}
+
+static strata_status check_references_released(strata_runtime *runtime)
+{
     const unsigned long long live = strata_device_state_references(runtime->state);
     return live ? strata_fail(STRATA_ERROR_BUSY,
                               "the runtime still has %llu live reference%s; release them, or end the runtime without "
@@ -128,19 +137,21 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     const bool usable = is_usable(runtime);
+    strata_error unwaited = {.status = STRATA_SUCCESS};
     strata_any_stream_frees_try();
     status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS && usable)
-        strata_device_wait_if_uncovered(runtime->device);
+        strata_devices_wait_if_uncovered(&unwaited);
+    if (status == STRATA_SUCCESS)
+        status = free_deferred(runtime, &unwaited);
     if (status == STRATA_SUCCESS)
         status = check_references_released(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_check_stack_empty(runtime->stack, "the runtime");
     if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device)) /* else no stream can be released */
         status = strata_check_streams_released(runtime);
-    size_t bytes;
     if (status == STRATA_SUCCESS && usable)
-        status = strata_reap_internally(runtime->top, STRATA_REAP_WAIT, &bytes); /* before anything is undone */
+        status = strata_reap_finally(runtime->top, &unwaited); /* before anything is undone */
     if (status == STRATA_SUCCESS || strata_ends_without_driver(status))
         status = strata_streams_destroy(runtime);
     strata_device_state *state = runtime->state;
@@ -172,7 +183,12 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
     status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_references_free_deferred(runtime);
+    strata_error unwaited = {.status = STRATA_SUCCESS};
+    if (is_usable(runtime))
+        strata_devices_wait_if_uncovered(&unwaited);
+    status = free_deferred(runtime, &unwaited);
+    if (status != STRATA_SUCCESS)
+        return status;
     if (strata_device_state_references(runtime->state) == 0)
         return strata_runtime_destroy(runtime);
     if (is_usable(runtime))

@@ -75,20 +75,31 @@ static void look_at_device(const strata_stack *stack)
     strata_error_suppress_end(false);
 }
 
+strata_status strata_reap_finally(strata_resource *top, const strata_error *unwaited)
+{
+    size_t bytes;
+    if (unwaited->status == STRATA_SUCCESS)
+        return strata_reap_internally(top, STRATA_REAP_WAIT, &bytes);
+    strata_error_suppress_begin();
+    const strata_status status = strata_reap_internally(top, STRATA_REAP_WAIT, &bytes);
+    const bool unknown = status == STRATA_ERROR_STREAM_MISUSE;
+    strata_error_suppress_end(status != STRATA_SUCCESS && !unknown);
+    return unknown ? strata_error_raise_again(unwaited) : status;
+}
+
 strata_status strata_stack_close(strata_stack *stack)
 {
     char what[64];
+    strata_error unwaited;
     snprintf(what, sizeof what, "the stack \"%.40s\"", stack->text);
     look_at_device(stack);
     strata_status status = strata_check_stack_empty(stack, what);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_resource *top = stack->layers[0];
-    size_t bytes;
-    if (strata_device_is_usable(stack->device))
-        strata_device_wait_if_uncovered(stack->device);
-    status =
-        strata_device_is_usable(stack->device) ? strata_reap_internally(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    if (strata_device_is_usable(stack->device)) {
+        strata_devices_wait_if_uncovered(&unwaited);
+        status = strata_reap_finally(stack->layers[0], &unwaited);
+    }
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN && status != STRATA_ERROR_DEVICE_RESET)
         return status;
     strata_neighbours_leave(stack);

@@ -81,6 +81,10 @@ bool strata_stack_claim(strata_stack *stack);
 /* Raises BUSY while the stack has live blocks; `what` holds them: "the runtime". SUCCESS also if it cannot be told. */
 strata_status strata_check_stack_empty(strata_stack *stack, const char *what);
 
+/* Waits for all pending frees before an end. `unwaited`: from strata_devices_wait_if_uncovered, raised where a reap
+ * fails because of it. */
+strata_status strata_reap_finally(strata_resource *top, const strata_error *unwaited);
+
 /* strata_stack_destroy, also for a runtime's own stack. */
 strata_status strata_stack_close(strata_stack *stack);
 

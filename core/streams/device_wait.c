@@ -96,11 +96,17 @@ strata_status strata_device_wait(strata_device *device)
                : strata_fail_driver(result, call, "waiting for all work of device %d", device->ordinal);
 }
 
-void strata_device_wait_if_uncovered(strata_device *device)
+void strata_devices_wait_if_uncovered(strata_error *error)
 {
-    if (!strata_timelines_need_device_wait(device))
-        return;
-    strata_error_suppress_begin();
-    strata_device_wait(device);
-    strata_error_suppress_end(false);
+    *error = (strata_error){.status = STRATA_SUCCESS};
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT && strata_timelines_any_uncovered(); ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        if (!device || !strata_timelines_need_device_wait(device))
+            continue;
+        strata_error_suppress_begin();
+        const strata_status status = strata_device_wait(device);
+        if (status != STRATA_SUCCESS && strata_timelines_need_device_wait(device)) /* not after a reset */
+            *error = *strata_error_in_force();
+        strata_error_suppress_end(false);
+    }
 }

@@ -4,14 +4,18 @@
 
 #include "core/streams/device.h"
 
+#include <strata/status.h>
+
 /* Blocks until everything submitted to the device's context so far is complete, on every stream. Captures survive it
  * and are not waited for. Not in host functions. The caller holds no lock. Errors: DEVICE_RESET,
  * OUT_OF_HOST_MEMORY, DRIVER. */
 strata_status strata_device_wait(strata_device *device);
 
-/* Waits so only if streams of the device that are gone, or of which only the program knows the handle, have work whose
- * completion is unknown: the driver refused to record an event and to wait for them. A wait that succeeds completes all
- * of that work that was submitted before; raises nothing. For calls that wait on the host for all that is pending. */
-void strata_device_wait_if_uncovered(strata_device *device);
+/* Waits so for each open device of which streams that are gone, or of which only the program knows the handle, have
+ * work whose completion is unknown: the driver refused to record an event and to wait for them. Memory may have such
+ * work of another device's streams. A wait that succeeds completes all of that work that was submitted before. Raises
+ * nothing; *error: why a wait failed, or its status is SUCCESS. For calls that wait on the host for all that is
+ * pending. */
+void strata_devices_wait_if_uncovered(strata_error *error);
 
 #endif

@@ -510,10 +510,13 @@ static strata_status event_for_locked(strata_timeline *timeline, strata_point po
         event = covering_event(timeline, epoch);
     }
     if (!event && !all_recorded(timeline))
-        return strata_fail(
-            STRATA_ERROR_STREAM_MISUSE,
-            "the completion of work on a stream that is gone is unknown: recording its event had failed%s",
-            timeline->of_device ? "; strata_runtime_reap_pending waits for the device, and then it is known" : "");
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "the completion of work on a stream is unknown: recording its event had failed, and so had "
+                           "waiting for it. It is known once a later use of that stream %s",
+                           timeline->of_device ? "is recorded, or after strata_runtime_reap_pending of any runtime, "
+                                                 "which waits for the device"
+                                               : "is recorded; its device is unknown, so that waits for devices do "
+                                                 "not tell");
     if (!event && !(event = last_event_for(timeline, epoch)))
         return STRATA_SUCCESS;
     close_open_epoch(timeline, event);
@@ -831,7 +834,7 @@ static strata_timeline *next_uncovered(const strata_device *device, uint16_t *nu
 bool strata_timelines_need_device_wait(const strata_device *device)
 {
     uint16_t number = 1;
-    if (!atomic_load_explicit(&strata_timelines_uncovered, memory_order_acquire))
+    if (!strata_timelines_any_uncovered())
         return false;
     strata_timeline *timeline = next_uncovered(device, &number, true);
     if (timeline)

@@ -84,6 +84,10 @@ extern _Atomic bool strata_timelines_uncovered __attribute__((visibility("hidden
 /* Work without an event whose stream's handle is not known any more is learnt to be complete by a wait for the device.
  * Whether there is such work on streams of the device's context; how often work was left without an event so far; and,
  * after a wait that began when `failures` had been read: what was left by then is complete. */
+static inline bool strata_timelines_any_uncovered(void)
+{
+    return atomic_load_explicit(&strata_timelines_uncovered, memory_order_acquire);
+}
 bool strata_timelines_need_device_wait(const strata_device *device);
 uint64_t strata_timelines_failures(void);
 void strata_timelines_note_device_wait(const strata_device *device, uint64_t failures);

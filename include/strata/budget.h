@@ -56,8 +56,9 @@ typedef struct strata_budget_options {
 
 /* Makes a budget layer for the device with this ordinal, to be built into a stack. NULL options: the defaults. Errors:
  * INVALID_VALUE (a soft mark above the limit, a limit or mark above 2^62 bytes, an invalid percentage, wait, name or
- * group), IO (the shared file cannot be had or was refused), BUSY (1024 processes have it), UNSUPPORTED (shared, and
- * the driver gives the device no uuid), DRIVER, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND. */
+ * group), IO (the shared file cannot be had or was refused, or the driver lacks file descriptors), BUSY (1024 processes
+ * have it), UNSUPPORTED (shared, and the driver gives the device no uuid), DRIVER, OUT_OF_HOST_MEMORY,
+ * DRIVER_NOT_FOUND. */
 STRATA_API strata_status strata_budget_create(int ordinal, const strata_budget_options *options, strata_resource **out);
 
 /* ---- accounts ---- */

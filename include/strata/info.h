@@ -28,7 +28,7 @@ typedef struct strata_driver_info {
 } strata_driver_info;
 
 /* Opens the driver if necessary and describes it. Strings live as long as the process. Errors: DRIVER_NOT_FOUND,
- * IO (no file descriptor is left), DRIVER. */
+ * IO (too few file descriptors are left), DRIVER. */
 STRATA_API strata_status strata_driver_get_info(strata_driver_info *info);
 
 typedef struct strata_device_info {

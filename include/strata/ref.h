@@ -169,9 +169,10 @@ STRATA_API void strata_last_write_release(strata_last_write *write);
 /* Destroys a private runtime that may have live references: its state is dropped, so that they are stale, and its
  * streams end at once; the memory goes with each last reference, the stack and the rest with the very last one. Other
  * threads may use and release references meanwhile. Afterwards the runtime is not used any more, except by a launch
- * that names references and has begun. Without live references: strata_runtime_destroy. Errors without effect: BUSY
- * (blocks that no reference holds, acquired streams), INVALID_VALUE (from strata_runtime_get). After any other, and
- * BUSY for a stream that is held as last writer, the runtime exists, and the next call continues. NULL is ignored. */
+ * that names references and has begun. It waits for all work of a device where strata_runtime_reap_pending does.
+ * Without live references: strata_runtime_destroy. Errors without effect: BUSY (blocks that no reference holds,
+ * acquired streams), INVALID_VALUE (from strata_runtime_get). After any other, and BUSY for a stream that is held as
+ * last writer, the runtime exists, and the next call continues. NULL is ignored. */
 STRATA_API strata_status strata_runtime_abandon(strata_runtime *runtime);
 
 #ifdef STRATA_PER_THREAD_STREAMS

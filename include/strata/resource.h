@@ -7,7 +7,7 @@
  * every layer destroy.
  *
  * Creation. strata_NAME_create() makes a layer, to be built into a stack; `ordinal` is the device. NULL options: the
- * defaults. Errors: OUT_OF_HOST_MEMORY, with an ordinal DRIVER_NOT_FOUND and DRIVER, and those listed.
+ * defaults. Errors: OUT_OF_HOST_MEMORY, with an ordinal DRIVER_NOT_FOUND, IO and DRIVER, and those listed.
  *
  * Threads. Unless a member says otherwise, an operation may be called on any thread and by several at once. Strata
  * holds no lock around a call, except around `completed` and `owns_internally` and while guards are checked at process

@@ -43,8 +43,8 @@ typedef struct strata_runtime_config {
  * context is reset: then the next call builds another one, and the old one, which stays valid, answers as above. The
  * first caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again.
  * Later calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such
- * device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, DRIVER, SYNTAX (in
- * STRATA_STACK), OUT_OF_HOST_MEMORY. */
+ * device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, IO (too few file
+ * descriptors are left to open the driver), DRIVER, SYNTAX (in STRATA_STACK), OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
 /* The same if it was built, else NULL: for code that chooses its stack, which comes too late then. Opens no driver.
@@ -59,7 +59,8 @@ STRATA_API strata_status strata_runtime_create(const strata_runtime_config *conf
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Destroys a private runtime with its stack and streams, which end as by strata_runtime_unregister_stream, under its
- * conditions; waits for pending frees. strata_runtime_abandon (ref.h) ends one whose references live on. Errors without
+ * conditions; waits for pending frees, and for all work of a device, also of other libraries, where
+ * strata_runtime_reap_pending does. strata_runtime_abandon (ref.h) ends one whose references live on. Errors without
  * effect: BUSY (live blocks, live references or acquired streams), INVALID_VALUE (from strata_runtime_get). After any
  * other, and BUSY for a stream that is held as last writer, the runtime exists, and the next call continues. NULL is
  * ignored. */
@@ -115,8 +116,9 @@ typedef struct strata_runtime_budget {
 STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget);
 
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
- * and what was not reaped stays pending. If a stream has work that could be neither recorded nor waited for, it waits
- * for all work of the device. */
+ * and what was not reaped stays pending. Where a stream has work that could be neither recorded nor waited for, it
+ * waits for all work of that stream's device, also of other libraries; if that fails, the error is returned, and that
+ * work's end stays unknown. Errors: DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, STREAM_MISUSE. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
 /* Returns free memory to the device until at most keep_bytes stay reserved. *released (may be NULL): bytes, 0 where the

@@ -195,7 +195,8 @@ STRATA_API strata_status strata_service_fill(strata_service *service, strata_ref
 /* A buffer that the service's device copies from and to at full speed: page-locked; isolated, memory that the worker
  * shares. It outlives the service; after a reset of the context it is plain memory. Isolated, it is not in a child of
  * fork(): reading it there is a segmentation fault, and a process has at most half of vm.max_map_count of them
- * (OUT_OF_HOST_MEMORY). Errors: INVALID_VALUE, NOT_READY (no context yet), OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, IO. */
+ * (OUT_OF_HOST_MEMORY), read when the first one is created; one counts until the worker was told of its release.
+ * Errors: INVALID_VALUE, NOT_READY (no context yet), OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, IO. */
 STRATA_API strata_status strata_service_buffer_create(strata_service *service, size_t bytes, strata_host_buffer **out);
 
 /* A function of the program, in process. */

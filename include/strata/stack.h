@@ -19,7 +19,7 @@ extern "C" {
 
 /* Builds the stack of `text` for the device with this ordinal. Opens the driver and retains the device's primary
  * context if necessary. Errors: SYNTAX (with position and expected words), those of the layers, DRIVER_NOT_FOUND,
- * DRIVER. */
+ * IO (too few file descriptors are left to open the driver), DRIVER. */
 STRATA_API strata_status strata_stack_create(const char *text, int ordinal, strata_stack **out);
 
 /* How stacks are made from texts. */
@@ -36,14 +36,15 @@ STRATA_API strata_status strata_set_mode(strata_mode mode);
 
 /* Builds a stack of `count` resources, outermost first, which it then owns. On failure the caller owns them, unchanged.
  * Errors: INVALID_VALUE (an owner of memory is not last), WRONG_DEVICE (an owner of another device's memory),
- * OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, DRIVER. */
+ * OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, IO, DRIVER. */
 STRATA_API strata_status strata_stack_build(strata_resource *const *resources, size_t count, int ordinal,
                                             strata_stack **out);
 
 /* Destroys a resource that is in no stack. NULL is ignored. Errors: INVALID_VALUE (in a stack). */
 STRATA_API strata_status strata_resource_destroy(strata_resource *resource);
 
-/* Destroys a stack and its layers, with no call in flight; waits for pending frees. Without effect: BUSY (live blocks),
+/* Destroys a stack and its layers, with no call in flight; waits for pending frees, and for all work of a device,
+ * also of other libraries, where strata_runtime_reap_pending does. Without effect: BUSY (live blocks),
  * INVALID_VALUE (a runtime's stack). Streams of layers end as by strata_runtime_unregister_stream. NULL is ignored. */
 STRATA_API strata_status strata_stack_destroy(strata_stack *stack);
 

@@ -130,12 +130,12 @@ static strata_status open_client(strata_service *service)
 
 static bool make_pair(int pair[2])
 {
-    isolated_descriptors_begin();
+    const isolated_change change = isolated_descriptors_begin();
     const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
     const int error = errno;
     for (int i = 0; i < 2 && made; i++)
         isolated_descriptor_add(pair[i]);
-    isolated_descriptors_end();
+    isolated_descriptors_end(change);
     errno = error;
     return made;
 }

@@ -3,11 +3,17 @@
 #ifndef STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 #define STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 
-/* Any thread. A descriptor is made and added between begin and end, so that no child is forked in between; no wait, and
- * no close of an added one, in there. -1 is ignored. */
-void isolated_descriptors_begin(void);
+#include <stdint.h>
+
+typedef struct isolated_change {
+    uint32_t generation; /* how many forks this process comes after */
+} isolated_change;
+
+/* Any thread. A descriptor is made and added between begin and end, so that no child is forked in between, unless that
+ * takes more than a second; no wait, and no close of an added one, in there. -1 is ignored. */
+isolated_change isolated_descriptors_begin(void);
 void isolated_descriptor_add(int fd);
-void isolated_descriptors_end(void);
+void isolated_descriptors_end(isolated_change change);
 
 void isolated_descriptor_close(int fd);
 

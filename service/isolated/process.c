@@ -77,10 +77,10 @@ strata_status isolated_process_start(const char *path, int socket, isolated_proc
         return strata_fail(STRATA_ERROR_IO, "the worker's program %.300s could not be started: %s", path,
                            strerror(error));
     }
-    isolated_descriptors_begin();
+    const isolated_change change = isolated_descriptors_begin();
     out->handle = open_handle(out->id);
     isolated_descriptor_add(out->handle);
-    isolated_descriptors_end();
+    isolated_descriptors_end(change);
     return STRATA_SUCCESS;
 }
 

@@ -101,9 +101,9 @@ strata_status isolated_memory_make(size_t bytes, isolated_memory *out)
 {
     *out = (isolated_memory){.fd = -1};
     strata_error_suppress_begin();
-    isolated_descriptors_begin();
+    const isolated_change change = isolated_descriptors_begin();
     const strata_status status = make_memory(whole_pages(bytes), out);
-    isolated_descriptors_end();
+    isolated_descriptors_end(change);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
@@ -133,10 +133,10 @@ strata_status isolated_memory_of(const void *content, size_t bytes, int *out)
 {
     int fd = -1;
     strata_error_suppress_begin();
-    isolated_descriptors_begin();
+    const isolated_change change = isolated_descriptors_begin();
     strata_status status = make_file(bytes, &fd);
     isolated_descriptor_add(fd);
-    isolated_descriptors_end();
+    isolated_descriptors_end(change);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status != STRATA_SUCCESS)
         return status;

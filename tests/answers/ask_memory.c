@@ -92,21 +92,20 @@ void ask_memory(void)
     ask(cu.MemGetInfo(NULL, NULL), "memory.info.both_null");
 }
 
-/* `ends`: the stream is destroyed while its work is under way. */
-static void ask_wait(const char *call, CUstream stream, const char *kind, bool ends)
+/* `bytes` are those of the device memory. `ends`: the stream is destroyed while its work is under way. */
+static void ask_wait_of(const char *call, size_t bytes, CUstream stream, const char *kind, bool ends)
 {
-    CUdeviceptr address = new_memory(4 * MIB);
+    CUdeviceptr address = new_memory(bytes);
     void *pinned = NULL;
     cu.MemHostAlloc(&pinned, 4 * MIB, 0);
     struct gate *gate = gate_hold(stream, GATE_SHORT_MS);
     CUdeviceptr other = 0;
     void *host = NULL;
-    size_t bytes;
     if (ends)
         cu.StreamDestroy(stream);
     switch (call[0]) {
     case 'a':
-        other = new_memory(4 * MIB);
+        other = new_memory(bytes);
         break;
     case 'f':
         cu.MemFree(address);
@@ -132,6 +131,20 @@ static void ask_wait(const char *call, CUstream stream, const char *kind, bool e
         cu.MemFreeHost(host);
 }
 
+static void ask_wait(const char *call, CUstream stream, const char *kind, bool ends)
+{
+    ask_wait_of(call, 4 * MIB, stream, kind, ends);
+}
+
+/* As little as core/streams/device_wait.c frees: a driver might keep it, and wait for nothing. */
+static void ask_wait_of_little(CUstream blocking, CUstream non_blocking)
+{
+    CUstream ends = new_stream(CU_STREAM_NON_BLOCKING);
+    ask_wait_of("free_4096", 4096, blocking, "blocking", false);
+    ask_wait_of("free_4096", 4096, non_blocking, "non_blocking", false);
+    ask_wait_of("free_4096", 4096, ends, "destroyed_non_blocking", true);
+}
+
 void ask_memory_waits(void)
 {
     static const char *const calls[] = {"alloc", "free", "pinned_alloc", "host_free", "info"};
@@ -149,6 +162,7 @@ void ask_memory_waits(void)
         ask_wait(calls[i], blocking, "destroyed_blocking", true);
         ask_wait(calls[i], non_blocking, "destroyed_non_blocking", true);
     }
+    ask_wait_of_little(streams[0], streams[1]);
 }
 
 static void ask_pinned_flags(void)

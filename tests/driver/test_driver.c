@@ -1,7 +1,9 @@
 /* The choice of the driver, and drivers that lack some entry points. Each start is a process of its own. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/child.h"
@@ -258,6 +260,83 @@ static void streams_without_ids_are_still_ordered(void)
     child_check(strata_cu.StreamDestroy(reader) == CUDA_SUCCESS);
 }
 
+/* ---- few file descriptors ---- */
+
+enum { DESCRIPTORS = 128 };
+
+static int taken[DESCRIPTORS], taken_count;
+
+/* `left` remain, of which a sanitizer needs some at the end: give_descriptors_back. */
+static void leave_descriptors(int left)
+{
+    struct rlimit limit;
+    child_check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = DESCRIPTORS;
+    child_check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (taken_count < DESCRIPTORS && (taken[taken_count] = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0)
+        taken_count++;
+    while (left-- > 0)
+        close(taken[--taken_count]);
+}
+
+static void give_descriptors_back(void)
+{
+    while (taken_count > 0)
+        close(taken[--taken_count]);
+}
+
+/* The driver opens more files than there are descriptors, or, with none, is not even loaded. */
+static void shortage_is_named(void)
+{
+    static const char *const left_words[] = {"no file descriptor is left", "only 1 file descriptor is left",
+                                             "only 2 file descriptors are left", "only 3 file descriptors are left"};
+    strata_driver_info info;
+    for (int left = 0; left < 8; left++) {
+        leave_descriptors(left);
+        const strata_status status = strata_driver_get_info(&info);
+        give_descriptors_back();
+        child_status(status, STRATA_ERROR_IO);
+        child_check(strstr(strata_last_error()->message, left < 4 ? left_words[left] : "only ") ==
+                    strata_last_error()->message);
+        child_check_words("raise the limit (ulimit -n). ");
+        child_check_words("libcuda.so.1");
+        child_check(!strstr(strata_last_error()->message, "STRATA_DRIVER=sim"));
+    }
+    info = driver_info(); /* the same process, when there are enough */
+    child_check(strcmp(info.library, "libcuda.so.1") == 0);
+}
+
+static void shortage_is_named_before_a_long_path(void)
+{
+    strata_driver_info info;
+    static char path[600] = "/nowhere/";
+    memset(path + strlen(path), 'x', sizeof path - 10);
+    setenv("STRATA_DRIVER", path, 1);
+    leave_descriptors(0);
+    const strata_status status = strata_driver_get_info(&info);
+    give_descriptors_back();
+    child_status(status, STRATA_ERROR_IO);
+    child_check_words("no file descriptor is left; close some, or raise the limit (ulimit -n). /nowhere/xxx");
+}
+
+/* Mistakes that no descriptor mends. */
+static void shortage_is_not_named_where_it_is_not_the_reason(void)
+{
+    strata_driver_info info;
+    leave_descriptors(0);
+    setenv("STRATA_DRIVER", "nonsense", 1);
+    const strata_status word = strata_driver_get_info(&info);
+    const bool word_named = strstr(strata_last_error()->message, "expected cuda, sim, auto") != NULL;
+    give_descriptors_back();
+    leave_descriptors(2);
+    setenv("STRATA_DRIVER", "cuda", 1);
+    const strata_status old = strata_driver_get_info(&info); /* the shim hides an entry point */
+    give_descriptors_back();
+    child_check(word == STRATA_ERROR_DRIVER_NOT_FOUND && word_named);
+    child_check(old == STRATA_ERROR_DRIVER_NOT_FOUND || old == STRATA_ERROR_DRIVER);
+    child_check_words("a newer driver is needed");
+}
+
 /* ---- in the parent ---- */
 
 /* Skips where this machine has no simulated driver to start. */
@@ -336,6 +415,53 @@ static void auto_takes_the_gpu_or_else_the_simulated_driver(void **state)
     (void)state;
     sim_library();
     run_with_driver("auto_finds_one", "auto");
+}
+
+/* With the shim under the name of the GPU's driver. */
+static void run_with_gpu(const char *scenario, const char *driver, const char *const *more)
+{
+    char folder[] = "/tmp/strata-test-XXXXXX", link[64], path[4200], choice[64];
+    const char *changes[8] = {path, choice, "STRATA_STACK"}, *others = getenv("LD_LIBRARY_PATH");
+    const char *shim = shim_library();
+    if (test_under_valgrind())
+        skip();
+    assert_non_null(mkdtemp(folder));
+    snprintf(link, sizeof link, "%s/libcuda.so.1", folder);
+    assert_int_equal(symlink(shim, link), 0);
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s%s%s", folder, others ? ":" : "", others ? others : "");
+    snprintf(choice, sizeof choice, "STRATA_DRIVER=%s", driver);
+    for (size_t i = 0; more[i]; i++)
+        changes[3 + i] = more[i];
+    test_child_run(scenario, changes);
+    unlink(link);
+    rmdir(folder);
+}
+
+/* There may be a GPU: what cuInit opens at once is more than what is left, though nothing is open any more when it has
+ * failed. */
+static void auto_does_not_take_the_simulated_driver_for_want_of_descriptors(void **state)
+{
+    (void)state;
+    static const char *const fails[] = {"STRATA_SHIM_OPENS=8", NULL}, *const finds_none[] = {
+                                                                          "STRATA_SHIM_OPENS=8",
+                                                                          "STRATA_SHIM_OPENS_UNSEEN=1", NULL};
+    run_with_gpu("shortage_is_named", "auto", fails);
+    run_with_gpu("shortage_is_named", "auto", finds_none);
+}
+
+static void a_shortage_of_descriptors_is_named_first_and_without_a_hint_at_the_simulated_driver(void **state)
+{
+    (void)state;
+    static const char *const fails[] = {"STRATA_SHIM_OPENS=8", NULL};
+    run_with_gpu("shortage_is_named", "cuda", fails);
+    run_with_driver("shortage_is_named_before_a_long_path", "cuda");
+}
+
+static void other_failures_are_not_called_a_shortage_of_descriptors(void **state)
+{
+    (void)state;
+    static const char *const hides[] = {"STRATA_SHIM_HIDES=cuMemAlloc", NULL};
+    run_with_gpu("shortage_is_not_named_where_it_is_not_the_reason", "cuda", hides);
 }
 
 static void simulated_memory_is_never_given_unasked(void **state)
@@ -490,6 +616,9 @@ int main(int count, char **arguments)
         TEST_SCENARIO(nonsense_for_the_simulated_driver_is_named),
         TEST_SCENARIO(auto_finds_one),
         TEST_SCENARIO(default_driver),
+        TEST_SCENARIO(shortage_is_named),
+        TEST_SCENARIO(shortage_is_named_before_a_long_path),
+        TEST_SCENARIO(shortage_is_not_named_where_it_is_not_the_reason),
         TEST_SCENARIO(environment_wins_over_choice),
         TEST_SCENARIO(choice_is_made_before_the_first_use),
         TEST_SCENARIO(calls_are_counted_only_when_asked),
@@ -511,6 +640,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_setting_of_the_simulated_driver_that_means_nothing_is_named),
         cmocka_unit_test(a_missing_simulated_driver_is_reported_with_the_variable_that_named_it),
         cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),
+        cmocka_unit_test(auto_does_not_take_the_simulated_driver_for_want_of_descriptors),
+        cmocka_unit_test(a_shortage_of_descriptors_is_named_first_and_without_a_hint_at_the_simulated_driver),
+        cmocka_unit_test(other_failures_are_not_called_a_shortage_of_descriptors),
         cmocka_unit_test(simulated_memory_is_never_given_unasked),
         cmocka_unit_test(the_environment_wins_over_the_programs_choice),
         cmocka_unit_test(a_program_chooses_before_its_first_use_and_not_after),

@@ -1,5 +1,6 @@
 /* References whose runtime ends, or whose device's context is reset, before them. */
 #include "support/child.h"
+#include "support/faults.h"
 #include "support/stall.h"
 
 #include <pthread.h>
@@ -107,6 +108,57 @@ static void memory_of_an_abandoned_runtime_is_freed_after_work_of_a_stream_that_
     check_ok(strata_runtime_abandon(runtime));
     check_cu(strata_cu.StreamDestroy(stream));
     check_ok(strata_ref_release(ref));
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The second event, which covers frees in flight, is refused, and so is the wait for the stream: the release that comes
+ * then frees nothing. */
+static void release_after_refused_events(strata_runtime *runtime)
+{
+    CUstream stream;
+    check_cu(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    check_ok(strata_runtime_register_stream(runtime, stream));
+    strata_ref *ref = make(runtime, stream);
+    check_ok(strata_ref_record_write(ref, stream));
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 2, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    const strata_status status = strata_runtime_unregister_stream(runtime, stream);
+    assert_true(test_fault_end() > 0);
+    check_ok(status);
+    check_cu(strata_cu.StreamDestroy(stream));
+    check_status(strata_ref_release(ref), STRATA_ERROR_STREAM_MISUSE);
+}
+
+static CUresult CUDAAPI refuse_to_free(CUdeviceptr address)
+{
+    (void)address;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* No later call would free it: after the end, the runtime is gone for the program. */
+static void a_runtime_is_abandoned_after_a_wait_for_work_that_could_not_be_recorded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < STACKS; i++) {
+        size_t before, after;
+        const PFN_cuMemFree_v3020 real = strata_cu.MemFree;
+        check_cu(strata_cu.MemGetInfo(&before, &(size_t){0}));
+        strata_runtime *runtime = make_runtime(stacks[i]);
+        release_after_refused_events(runtime);
+        strata_cu.MemFree = refuse_to_free;
+        const strata_status status = strata_runtime_abandon(runtime);
+        strata_cu.MemFree = real;
+        check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+        check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "waiting for all work of device 0");
+        check_ok(strata_runtime_abandon(runtime));
+        check_cu(strata_cu.MemGetInfo(&after, &(size_t){0}));
+        assert_int_equal(after, before);
+    }
 }
 
 static void a_tensor_outlives_its_runtime(void **state)
@@ -359,6 +411,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_runtime_without_references_is_destroyed_at_once),
         cmocka_unit_test(a_runtime_with_other_blocks_or_acquired_streams_is_not_abandoned),
         cmocka_unit_test(memory_of_an_abandoned_runtime_is_freed_after_work_of_a_stream_that_is_gone),
+        cmocka_unit_test(a_runtime_is_abandoned_after_a_wait_for_work_that_could_not_be_recorded),
         cmocka_unit_test(a_tensor_outlives_its_runtime),
         cmocka_unit_test(a_tensor_that_came_back_does_not_count_as_a_block),
         cmocka_unit_test(a_launch_with_references_ends_after_its_runtime_was_abandoned),

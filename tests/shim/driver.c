@@ -7,6 +7,9 @@
  * STRATA_SHIM_PAUSE=FOLDER: before it returns cuInit, cuGetProcAddress makes the file "paused" there and waits, a
  * minute at most, for a file "go": a test acts while a driver is opened.
  *
+ * STRATA_SHIM_OPENS=N: cuInit opens N files, at most 64, and closes them again; without descriptors for them it answers
+ * OPERATING_SYSTEM, or with STRATA_SHIM_OPENS_UNSEEN=1 works on, and cuDeviceGetCount answers 0.
+ *
  * STRATA_SHIM_EVENTS_PENDING=1: cuEventQuery and cuStreamQuery never report completion (orders.h).
  *
  * STRATA_SHIM_STREAMS_FOLLOW=1: new streams wait for what the host had waited for (orders.h). */
@@ -27,6 +30,10 @@
 /* The driver behind; written once, by open_real(). */
 static void *library;
 static PFN_cuGetProcAddress_v12000 real_get;
+static PFN_cuInit_v2000 real_init;
+static PFN_cuDeviceGetCount_v2000 real_count;
+
+static _Atomic bool lacks_files; /* since the last cuInit; any thread */
 
 static const char *setting(const char *name)
 {
@@ -80,6 +87,41 @@ static void pause_in(const char *folder)
         usleep(1000);
 }
 
+static CUresult CUDAAPI opening_init(unsigned flags)
+{
+    int files[64];
+    const int wanted = atoi(setting("STRATA_SHIM_OPENS"));
+    int count = 0;
+    while (count < wanted && count < 64 && (files[count] = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0)
+        count++;
+    lacks_files = count < wanted;
+    while (count > 0)
+        close(files[--count]);
+    return lacks_files && !setting("STRATA_SHIM_OPENS_UNSEEN") ? CUDA_ERROR_OPERATING_SYSTEM : real_init(flags);
+}
+
+static CUresult CUDAAPI opening_count(int *count)
+{
+    const CUresult result = real_count(count);
+    if (result == CUDA_SUCCESS && lacks_files)
+        *count = 0;
+    return result;
+}
+
+static void *choose_opening(const char *symbol, void *real)
+{
+    if (strcmp(symbol, "cuInit") == 0) {
+        memcpy(&real_init, &real, sizeof real);
+        const PFN_cuInit_v2000 init = opening_init;
+        memcpy(&real, &init, sizeof real);
+    } else if (strcmp(symbol, "cuDeviceGetCount") == 0) {
+        memcpy(&real_count, &real, sizeof real);
+        const PFN_cuDeviceGetCount_v2000 count = opening_count;
+        memcpy(&real, &count, sizeof real);
+    }
+    return real;
+}
+
 __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pointer,
                                                                             int version, cuuint64_t flags,
                                                                             CUdriverProcAddressQueryResult *found)
@@ -99,5 +141,7 @@ __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress_v2(cons
     CUresult result = real_get(symbol, pointer, version, flags, found);
     if (result == CUDA_SUCCESS && *pointer)
         *pointer = shim_orders_choose(symbol, *pointer);
+    if (result == CUDA_SUCCESS && *pointer && setting("STRATA_SHIM_OPENS"))
+        *pointer = choose_opening(symbol, *pointer);
     return result;
 }

@@ -63,6 +63,11 @@ static const struct {
     {"work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it", "[direct", awaited},
     {"blocks_of_a_registered_stream_whose_end_is_refused_are_freed", "[direct", awaited},
     {"a_runtime_ends_after_a_registered_stream_whose_end_is_refused", "[direct", noted},
+    {"work_after_a_wait_for_the_device_is_waited_for_again", "[direct", awaited},
+    {"a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for", "[direct", awaited},
+    {"an_end_that_fails_since_the_device_cannot_be_waited_for_says_so_and_the_next_one_ends", "[direct", noted},
+    {"a_stack_ends_after_a_registered_stream_whose_end_is_refused", "[direct", noted},
+    {"work_that_is_left_on_a_stream_of_another_device_is_learnt_by_a_wait_for_that_one", "[direct", awaited},
     {"an_update_that_was_made_reports_no_error_of_what_it_let_go", "[direct", noted}, /* no launch has used it */
     {"a_pool_does_not_keep_its_own_memory", "[async", untaken},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
@@ -137,6 +142,11 @@ static const char *const waits_by_frees[] = {
     "work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it",
     "blocks_of_a_registered_stream_whose_end_is_refused_are_freed",
     "a_runtime_ends_after_a_registered_stream_whose_end_is_refused",
+    "work_after_a_wait_for_the_device_is_waited_for_again",
+    "a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for",
+    "an_end_that_fails_since_the_device_cannot_be_waited_for_says_so_and_the_next_one_ends",
+    "a_stack_ends_after_a_registered_stream_whose_end_is_refused",
+    "work_that_is_left_on_a_stream_of_another_device_is_learnt_by_a_wait_for_that_one",
 };
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])

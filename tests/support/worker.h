@@ -94,6 +94,7 @@ static inline bool test_has_worker(const strata_service_options *options)
 
 typedef struct test_descriptors {
     size_t count, sockets, memories; /* all; those of worker sockets and shared memory; none is inherited by exec */
+    size_t handles;                  /* of processes */
     bool stay_closed;
 } test_descriptors;
 
@@ -110,6 +111,7 @@ static inline test_descriptors test_count_descriptors(void)
         seen.count++;
         seen.sockets += socket;
         seen.memories += memory;
+        seen.handles += strstr(target, "[pidfd]") != NULL;
         if (socket || memory)
             seen.stay_closed = seen.stay_closed && fcntl(atoi(entry->d_name), F_GETFD) & FD_CLOEXEC;
     }

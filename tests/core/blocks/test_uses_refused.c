@@ -259,13 +259,20 @@ static void check_refused(test_fixture *fixture, const strata_block *block, CUst
     assert_int_equal(strata_runtime_block_state(fixture->runtime, block->id), STRATA_BLOCK_LIVE);
 }
 
+/* An event is recorded on the stream, which tells its device. Twice: in a sweep one use may be waited for instead. */
+static void write_with_event(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    test_write(fixture, block, 0x10, stream);
+    test_write(fixture, block, 0x11, stream);
+}
+
 /* The stream is gone, so no later use covers its work. A free or a use must not wait for the device; a call that waits
  * for all that is pending does, and learns it. */
 static void work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
-    test_write(fixture, &block, 0x11, stream);
+    write_with_event(fixture, &block, stream);
     check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x33, BYTES, stream);
     refuse_to_mark(0);
@@ -299,7 +306,91 @@ static void work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a
     assert_int_not_equal(status, STRATA_SUCCESS);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     check_refused(fixture, &block, reader);
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "known once a later use of that stream is recorded; its device is");
     test_write(fixture, &block, 0x44, stream);
+    test_free_on(fixture, &block, reader);
+}
+
+/* What the wait covered is over; the same stream's next work is not. */
+static void work_after_a_wait_for_the_device_is_waited_for_again(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    write_with_event(fixture, &block, stream);
+    refuse_to_mark(0);
+    const strata_status status = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    test_stall *stall = test_stall_begin(stream);
+    test_fill(block.address, 0x22, BYTES, stream);
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE));
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_stall_release(stall);
+    test_synchronize(reader);
+    check_bytes(seen, 0x22, BYTES);
+    test_stall_end(stall);
+    test_free_on(fixture, &block, reader);
+}
+
+static CUresult CUDAAPI refuse_to_allocate(CUdeviceptr *address, size_t bytes)
+{
+    (void)address;
+    (void)bytes;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult CUDAAPI refuse_to_allocate_on_the_host(void **address, size_t bytes, unsigned flags)
+{
+    (void)address;
+    (void)bytes;
+    (void)flags;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static strata_entry_table usual;
+
+/* Until wait_again, no wait for a device can be had. */
+static void refuse_to_wait(void)
+{
+    usual = strata_cu;
+    strata_cu.MemAlloc = refuse_to_allocate;
+    strata_cu.MemHostAlloc = refuse_to_allocate_on_the_host;
+}
+
+static void wait_again(void)
+{
+    strata_cu = usual;
+}
+
+static void check_wait_failed(strata_status status)
+{
+    check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "waiting for all work of device 0");
+    assert_string_equal(strata_last_error()->driver_call, "cuMemHostAlloc");
+}
+
+/* It says so itself: the next free would only name the call that had just been made. */
+static void a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    write_with_event(fixture, &block, stream);
+    refuse_to_mark(0);
+    const strata_status left = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(left, STRATA_SUCCESS);
+    destroy_stream(fixture, stream);
+    unsigned findings = 0;
+    refuse_to_wait();
+    strata_set_log_callback(count_findings, &findings);
+    const strata_status status = strata_runtime_reap_pending(fixture->runtime);
+    strata_set_log_callback(NULL, NULL);
+    wait_again();
+    check_wait_failed(status);
+    assert_int_equal(findings, 1);
+    check_refused(fixture, &block, reader);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
     test_free_on(fixture, &block, reader);
 }
 
@@ -309,7 +400,7 @@ static void work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learn
     strata_device *device = fixture->runtime->device;
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
-    test_write(fixture, &block, 0x11, stream);
+    write_with_event(fixture, &block, stream);
     const uint64_t before = strata_timelines_failures();
     test_stall *stall = test_stall_begin(stream);
     check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
@@ -373,6 +464,55 @@ static void a_runtime_ends_after_a_registered_stream_whose_end_is_refused(test_f
             check_ok(strata_runtime_deallocate(runtime, &block));
         end_registered_stream(fixture, runtime, stream, ref);
         check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+static void an_end_that_fails_since_the_device_cannot_be_waited_for_says_so_and_the_next_one_ends(test_fixture *fixture)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    strata_ref *ref;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = fixture->stack}, &runtime));
+    check_ok(strata_runtime_register_stream(runtime, stream));
+    check_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
+    check_ok(strata_runtime_record_block_use(runtime, &block, stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_ref_adopt(runtime, &block, STRATA_ELEMENT_U8, BYTES, &ref));
+    end_registered_stream(fixture, runtime, stream, ref);
+    refuse_to_wait();
+    const strata_status status = strata_runtime_destroy(runtime);
+    wait_again();
+    check_wait_failed(status);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+/* Streams are known to stacks without a runtime, too. */
+static void a_stack_ends_after_a_registered_stream_whose_end_is_refused(test_fixture *fixture)
+{
+    for (int refused = 0; refused < 2; refused++) {
+        strata_stack *stack;
+        strata_block block;
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        check_ok(strata_runtime_register_stream(fixture->runtime, stream));
+        check_ok(strata_stack_create(fixture->stack, 0, &stack));
+        strata_resource *top = strata_stack_top(stack);
+        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = BYTES, .stream = stream}, &block));
+        check_ok(strata_resource_prepare_use(top, &block, stream, STRATA_ACCESS_WRITE));
+        check_ok(strata_resource_finish_use(top, &block, stream, STRATA_ACCESS_WRITE));
+        check_ok(strata_resource_deallocate(top, &block, stream));
+        end_registered_stream(fixture, fixture->runtime, stream, NULL);
+        strata_status status = STRATA_ERROR_OUT_OF_MEMORY;
+        if (refused) {
+            refuse_to_wait();
+            status = strata_stack_destroy(stack);
+            wait_again();
+        }
+        if (status != STRATA_SUCCESS) {
+            if (refused)
+                check_wait_failed(status);
+            check_ok(strata_stack_destroy(stack));
+        }
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
     }
 }
 
@@ -442,9 +582,13 @@ int main(void)
         TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
         TEST_CASE(work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending),
         TEST_CASE(work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device),
+        TEST_CASE(work_after_a_wait_for_the_device_is_waited_for_again),
+        TEST_CASE(a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for),
         TEST_CASE(work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learnt_by_it),
         TEST_CASE(blocks_of_a_registered_stream_whose_end_is_refused_are_freed),
         TEST_CASE(a_runtime_ends_after_a_registered_stream_whose_end_is_refused),
+        TEST_CASE(an_end_that_fails_since_the_device_cannot_be_waited_for_says_so_and_the_next_one_ends),
+        TEST_CASE(a_stack_ends_after_a_registered_stream_whose_end_is_refused),
         TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
     };
     test_open_driver();

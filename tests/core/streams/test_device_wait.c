@@ -1,5 +1,6 @@
 /* Waiting for a device: by which calls, for which streams, and what a failure leaves. */
 #include "core/streams/device_wait.h"
+#include "core/streams/stream_map.h"
 #include "support/captures.h"
 #include "support/faults.h"
 
@@ -92,6 +93,88 @@ static void captures_survive_it(void **state)
     check_cu(test_cu()->StreamDestroy(stream));
 }
 
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Recorded once, and then neither recorded nor waited for. */
+static struct {
+    CUstream stream;
+    strata_stream_ref ref;
+    PFN_cuMemFree_v3020 real_free;
+} unmarked;
+
+static strata_status record(void)
+{
+    strata_spin_take(&unmarked.ref.timeline->lock);
+    const strata_status status = strata_timeline_record_now(unmarked.ref.timeline, unmarked.stream);
+    strata_spin_release(&unmarked.ref.timeline->lock);
+    return status;
+}
+
+/* Returns the point of the work that is left. */
+static strata_point leave_unmarked(void)
+{
+    const strata_point point = strata_timeline_now(unmarked.ref.timeline);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    const strata_status status = record();
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+    return point;
+}
+
+static CUresult CUDAAPI free_and_leave_unmarked(CUdeviceptr address)
+{
+    const CUresult result = unmarked.real_free(address);
+    leave_unmarked();
+    return result;
+}
+
+/* After the driver has waited, but before the library notes that it did. */
+static void work_that_is_left_unmarked_after_the_drivers_wait_is_not_learnt_by_it(void **state)
+{
+    (void)state;
+    check_cu(test_cu()->StreamCreate(&unmarked.stream, CU_STREAM_NON_BLOCKING));
+    check_ok(strata_stream_resolve(device(), unmarked.stream, &unmarked.ref));
+    check_ok(record());
+    leave_unmarked(); /* so that there is an older failure, which it does learn */
+    unmarked.real_free = strata_cu.MemFree;
+    strata_cu.MemFree = free_and_leave_unmarked;
+    const strata_status status = strata_device_wait(device());
+    strata_cu.MemFree = unmarked.real_free;
+    check_ok(status);
+    assert_true(strata_timelines_need_device_wait(device()));
+    check_ok(strata_device_wait(device()));
+    assert_false(strata_timelines_need_device_wait(device()));
+    check_cu(test_cu()->StreamDestroy(unmarked.stream));
+}
+
+/* Its handle is there for an event whenever one is needed, also of a stream that was used before it was registered. */
+static void work_of_a_registered_stream_needs_no_wait_for_the_device_but_is_learnt_by_one(void **state)
+{
+    (void)state;
+    for (int used_before = 0; used_before < 2; used_before++) {
+        strata_stream_ref left;
+        check_cu(test_cu()->StreamCreate(&unmarked.stream, CU_STREAM_NON_BLOCKING));
+        if (used_before)
+            check_ok(strata_stream_resolve(device(), unmarked.stream, &unmarked.ref));
+        check_ok(strata_stream_register(device(), unmarked.stream, false));
+        check_ok(strata_stream_resolve(device(), unmarked.stream, &unmarked.ref));
+        assert_true(unmarked.ref.known);
+        const strata_point point = leave_unmarked();
+        assert_false(strata_timelines_need_device_wait(device()));
+        assert_false(strata_point_known_complete(point));
+        check_ok(strata_device_wait(device()));
+        assert_true(strata_point_known_complete(point));
+        check_ok(strata_stream_unregister(device(), unmarked.stream, &left));
+        strata_stream_await_frees(&left);
+        check_cu(test_cu()->StreamDestroy(unmarked.stream));
+    }
+}
+
 int main(void)
 {
     test_open_driver();
@@ -102,6 +185,8 @@ int main(void)
         cmocka_unit_test(device_memory_serves_and_pinned_memory_where_the_device_is_full),
         cmocka_unit_test(what_a_wait_could_not_free_the_next_one_frees),
         cmocka_unit_test(captures_survive_it),
+        cmocka_unit_test(work_that_is_left_unmarked_after_the_drivers_wait_is_not_learnt_by_it),
+        cmocka_unit_test(work_of_a_registered_stream_needs_no_wait_for_the_device_but_is_learnt_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/streams/device.h"
+#include "core/streams/device_wait.h"
+#include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -155,6 +156,41 @@ static void a_stream_that_another_device_saw_first_is_registered_and_ordered_lik
     end_stream(stream);
     test_free_on(fixture, &peers, alloc_stream);
     second_end(&second);
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A block of device 0 is free once device 1 has been waited for: the runtime of either does it, no wait for device 0.
+ */
+static void work_that_is_left_on_a_stream_of_another_device_is_learnt_by_a_wait_for_that_one(test_fixture *fixture)
+{
+    for (int by_second = 0; by_second < 2; by_second++) {
+        second_device second;
+        strata_device *first_device;
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block peers = test_allocate(fixture, BYTES, alloc_stream);
+        second_begin(&second, fixture);
+        CUstream stream = make_stream();
+        note_peer_use(fixture, &peers, stream); /* twice: in a sweep one may be waited for instead of recorded */
+        note_peer_use(fixture, &peers, stream);
+        test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+        strata_cu.StreamSynchronize = refuse_to_synchronize;
+        const strata_status status =
+            strata_runtime_record_block_use(fixture->runtime, &peers, stream, STRATA_ACCESS_READ);
+        assert_true(test_fault_end() > 0);
+        assert_int_not_equal(status, STRATA_SUCCESS);
+        end_stream(stream);
+        check_ok(strata_device_get(0, &first_device));
+        check_ok(strata_device_wait(first_device));
+        check_status(strata_runtime_deallocate_on(fixture->runtime, &peers, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+        check_ok(strata_runtime_reap_pending(by_second ? second.runtime : fixture->runtime));
+        test_free_on(fixture, &peers, alloc_stream);
+        second_end(&second);
+    }
 }
 
 /* Nothing of a device's guard could be put into another one's streams: it refuses, and samples nothing. */
@@ -381,6 +417,7 @@ int main(void)
         TEST_CASE(a_stream_that_another_device_saw_first_is_looked_for_on_the_others_once),
         TEST_CASE(a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other),
         TEST_CASE(later_streams_of_a_device_are_given_no_events_of_another),
+        TEST_CASE(work_that_is_left_on_a_stream_of_another_device_is_learnt_by_a_wait_for_that_one),
     };
     test_open_driver();
     if (device_count() < 2) {
