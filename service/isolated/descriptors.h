@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* Nanoseconds that a fork and a change wait for each other at most. Tests set it, before there are threads. */
+extern uint64_t isolated_descriptors_patience __attribute__((visibility("hidden")));
+
 typedef struct isolated_change {
     uint32_t generation; /* how many forks this process comes after */
 } isolated_change;
