@@ -203,12 +203,20 @@ static void publish(strata_future *request, strata_answer *answer, const strata_
     service_future_publish(request, answer);
 }
 
+/* The request's handle of its buffer, for the answer. For the thread that has claimed the request. */
+static strata_host_buffer *give_buffer(strata_future *request)
+{
+    strata_host_buffer *buffer = request->buffer;
+    request->buffer = NULL;
+    return buffer;
+}
+
 static void fail(strata_future *request, const strata_error *error, bool is_over)
 {
     if (!service_future_claim(request))
         return;
-    strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
-    request->buffer = NULL;
+    strata_answer answer = {
+        .status = error->status, .returned = request->result.returned, .buffer = give_buffer(request)};
     if (is_over)
         give_place(request);
     publish(request, &answer, error);
@@ -229,10 +237,8 @@ void service_request_succeed(strata_future *request)
         return;
     strata_answer answer = request->result;
     request->result = (strata_answer){0};
-    if (!answer.buffer) {
-        answer.buffer = request->buffer;
-        request->buffer = NULL;
-    }
+    if (!answer.buffer)
+        answer.buffer = give_buffer(request);
     answer.status = STRATA_SUCCESS;
     if (service->recorder)
         service_recorder_answer(service->recorder, request, &answer);
@@ -259,8 +265,7 @@ static void answer_unfinished(strata_future *request, const strata_error *of_que
     if (!queued && !service_future_claim(request))
         return;
     const strata_error *error = queued ? of_queued : of_begun;
-    strata_answer answer = {.status = error->status,
-                            .buffer = queued ? strata_host_buffer_clone(request->buffer) : NULL};
+    strata_answer answer = {.status = error->status, .buffer = queued ? give_buffer(request) : NULL};
     publish(request, &answer, error);
 }
 
@@ -293,7 +298,7 @@ strata_status strata_future_cancel(strata_future *future)
         return strata_fail(STRATA_ERROR_BUSY, "the request has begun, or is answered; wait for its answer");
     strata_service *service = future->service; /* exists: the request is not finished before it is answered */
     const strata_error error = {.status = STRATA_ERROR_CANCELLED, .message = "the request was cancelled"};
-    strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = strata_host_buffer_clone(future->buffer)};
+    strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = give_buffer(future)};
     service_future_hold(future); /* another thread may release it as soon as it is answered */
     service_mailbox_wake(&service->mailbox);
     publish(future, &answer, &error);
