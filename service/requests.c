@@ -185,7 +185,7 @@ static void count(strata_service *service, const strata_answer *answer)
 }
 
 /* Without host memory the answer has no record. */
-static const strata_error *copy_error(const strata_error *error)
+static strata_error *copy_error(const strata_error *error)
 {
     strata_error *copy = error ? strata_host_zalloc(sizeof *copy) : NULL;
     if (copy)
@@ -193,11 +193,22 @@ static const strata_error *copy_error(const strata_error *error)
     return copy;
 }
 
+/* The driver's failure says neither that the context is lost nor what to do about it. */
+static void tell_loss(strata_error *error)
+{
+    const size_t length = strlen(error->message);
+    snprintf(error->message + length, sizeof error->message - length,
+             "; the context is lost, and made again: make new references and modules");
+}
+
 static void publish(strata_future *request, strata_answer *answer, const strata_error *error)
 {
     strata_service *service = request->service;
-    answer->error = copy_error(error);
+    strata_error *copy = copy_error(error);
+    answer->error = copy;
     answer->failure = error ? service_classify(service, error) : STRATA_FAILURE_NONE;
+    if (copy && answer->failure == STRATA_FAILURE_POISONED && copy->status != STRATA_ERROR_POISONED)
+        tell_loss(copy);
     answer->generation = strata_device_state_generation(service->state);
     count(service, answer);
     service_future_publish(request, answer);
@@ -253,7 +264,7 @@ void service_request_fail(strata_future *request, const strata_error *error)
 
 void service_request_note_failure(strata_future *request, const strata_error *error)
 {
-    request->failed = (strata_error *)(uintptr_t)copy_error(error);
+    request->failed = copy_error(error);
     if (!request->failed)
         fail(request, error, false); /* before its turn: there is no memory to wait with */
 }
