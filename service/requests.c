@@ -185,7 +185,7 @@ static void count(strata_service *service, const strata_answer *answer)
 }
 
 /* Without host memory the answer has no record. */
-static const strata_error *copy_error(const strata_error *error)
+static strata_error *copy_error(const strata_error *error)
 {
     strata_error *copy = error ? strata_host_zalloc(sizeof *copy) : NULL;
     if (copy)
@@ -193,22 +193,41 @@ static const strata_error *copy_error(const strata_error *error)
     return copy;
 }
 
+/* The driver's failure says neither that the context is lost nor what to do about it. */
+static void tell_loss(strata_error *error)
+{
+    const size_t length = strlen(error->message);
+    snprintf(error->message + length, sizeof error->message - length,
+             "; the context is lost, and made again: make new references and modules");
+}
+
 static void publish(strata_future *request, strata_answer *answer, const strata_error *error)
 {
     strata_service *service = request->service;
-    answer->error = copy_error(error);
+    strata_error *copy = copy_error(error);
+    answer->error = copy;
     answer->failure = error ? service_classify(service, error) : STRATA_FAILURE_NONE;
+    if (copy && answer->failure == STRATA_FAILURE_POISONED && copy->status != STRATA_ERROR_POISONED)
+        tell_loss(copy);
     answer->generation = strata_device_state_generation(service->state);
     count(service, answer);
     service_future_publish(request, answer);
+}
+
+/* The request's handle of its buffer, for the answer. For the thread that has claimed the request. */
+static strata_host_buffer *give_buffer(strata_future *request)
+{
+    strata_host_buffer *buffer = request->buffer;
+    request->buffer = NULL;
+    return buffer;
 }
 
 static void fail(strata_future *request, const strata_error *error, bool is_over)
 {
     if (!service_future_claim(request))
         return;
-    strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
-    request->buffer = NULL;
+    strata_answer answer = {
+        .status = error->status, .returned = request->result.returned, .buffer = give_buffer(request)};
     if (is_over)
         give_place(request);
     publish(request, &answer, error);
@@ -229,10 +248,8 @@ void service_request_succeed(strata_future *request)
         return;
     strata_answer answer = request->result;
     request->result = (strata_answer){0};
-    if (!answer.buffer) {
-        answer.buffer = request->buffer;
-        request->buffer = NULL;
-    }
+    if (!answer.buffer)
+        answer.buffer = give_buffer(request);
     answer.status = STRATA_SUCCESS;
     if (service->recorder)
         service_recorder_answer(service->recorder, request, &answer);
@@ -247,7 +264,7 @@ void service_request_fail(strata_future *request, const strata_error *error)
 
 void service_request_note_failure(strata_future *request, const strata_error *error)
 {
-    request->failed = (strata_error *)(uintptr_t)copy_error(error);
+    request->failed = copy_error(error);
     if (!request->failed)
         fail(request, error, false); /* before its turn: there is no memory to wait with */
 }
@@ -259,8 +276,7 @@ static void answer_unfinished(strata_future *request, const strata_error *of_que
     if (!queued && !service_future_claim(request))
         return;
     const strata_error *error = queued ? of_queued : of_begun;
-    strata_answer answer = {.status = error->status,
-                            .buffer = queued ? strata_host_buffer_clone(request->buffer) : NULL};
+    strata_answer answer = {.status = error->status, .buffer = queued ? give_buffer(request) : NULL};
     publish(request, &answer, error);
 }
 
@@ -293,7 +309,7 @@ strata_status strata_future_cancel(strata_future *future)
         return strata_fail(STRATA_ERROR_BUSY, "the request has begun, or is answered; wait for its answer");
     strata_service *service = future->service; /* exists: the request is not finished before it is answered */
     const strata_error error = {.status = STRATA_ERROR_CANCELLED, .message = "the request was cancelled"};
-    strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = strata_host_buffer_clone(future->buffer)};
+    strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = give_buffer(future)};
     service_future_hold(future); /* another thread may release it as soon as it is answered */
     service_mailbox_wake(&service->mailbox);
     publish(future, &answer, &error);

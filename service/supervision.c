@@ -190,6 +190,18 @@ static void stop_rebuilding(strata_service *service, const strata_error *why)
     service_stop(service, &stopped);
 }
 
+/* `why` may be of any call: it says neither that the service has stopped nor what to do about it. */
+static void stop_without_rebuilding(strata_service *service, const strata_error *why)
+{
+    const bool ended = is_poisoned(why) && !service->options.no_rebuild;
+    strata_error stopped = *why;
+    snprintf(stopped.message, sizeof stopped.message, "the device service has stopped: %.300s%s", why->message,
+             ended ? "; a context that a fault has ended cannot be made again in its process: start that again, or use "
+                     "an isolated service, which goes on"
+                   : "");
+    service_stop(service, &stopped);
+}
+
 /* The process that was lost may hold the device's memory for a second: the last of three attempts comes after that. */
 static uint64_t pause_after(const strata_service *service)
 {
@@ -278,7 +290,7 @@ void service_handle_loss(strata_service *service)
     service->backend->lose(service, &why);
     tell(service, STRATA_SERVICE_LOST);
     if (!rebuild)
-        service_stop(service, &why);
+        stop_without_rebuilding(service, &why);
     else if (is_too_often(service, service_clock()))
         stop_rebuilding(service, &why);
 }

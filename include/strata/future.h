@@ -20,7 +20,8 @@ typedef enum strata_failure_class {
     STRATA_FAILURE_NONE = 0,
     STRATA_FAILURE_REQUEST,       /* the request was wrong, or came too late: it alone failed */
     STRATA_FAILURE_OUT_OF_MEMORY, /* of the device, a budget or the host; the service goes on */
-    STRATA_FAILURE_POISONED, /* the context is lost: it is rebuilt, the generation moves on, references are stale */
+    STRATA_FAILURE_POISONED, /* the context is lost: it is rebuilt, the generation moves on, references are stale. The
+                                status is POISONED, or the driver's failure: DRIVER, DEVICE_RESET */
     STRATA_FAILURE_LIBRARY,  /* of a library such as cuBLAS; the message has its name and its text */
     STRATA_FAILURE_TIMEOUT,
     STRATA_FAILURE_UNRECOVERABLE, /* no context can be made: the service stops */

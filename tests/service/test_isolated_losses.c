@@ -121,9 +121,11 @@ static void a_kernel_that_faults_costs_the_generation_and_not_the_service(void *
     const uint64_t generation = test_generation(own);
     strata_future *future = test_poison(own);
     strata_answer answer;
-    strata_future_wait(future);
+    check_status(strata_future_wait(future), STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "the context is lost, and made again: make new references and modules");
     check_ok(strata_future_take(future, &answer));
-    assert_int_not_equal(answer.status, STRATA_SUCCESS);
+    assert_int_equal(answer.status, STRATA_ERROR_DRIVER);
+    assert_int_equal(answer.error->driver_code, CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(answer.failure, STRATA_FAILURE_POISONED);
     strata_future_release(future);
     check_ok(strata_ref_release(test_service_allocate(own, 64)));

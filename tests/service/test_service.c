@@ -158,6 +158,37 @@ static void a_request_that_has_not_begun_can_be_cancelled(void **state)
     check_ok(strata_ref_release(ref));
 }
 
+/* What did not begin keeps no handle, though the busy thread has not dropped it yet. */
+static void a_buffer_is_the_callers_again_when_what_had_not_begun_is_answered(void **state)
+{
+    (void)state;
+    test_gate gate;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 3);
+    strata_future *cancelled, *late, *first, *held = test_close_gate(service, &gate);
+    check_ok(strata_service_copy_to_host(service, ref, buffer, NULL, &cancelled));
+    check_ok(strata_future_cancel(cancelled));
+    strata_host_buffer_release(test_take(cancelled).buffer);
+    const size_t after_cancel = strata_host_buffer_handles(buffer);
+    check_ok(strata_service_copy_to_host(service, ref, buffer, &(strata_send_options){.timeout = 1000000}, &late));
+    const strata_answer answer = test_take(late);
+    strata_host_buffer_release(answer.buffer);
+    const size_t after_limit = strata_host_buffer_handles(buffer);
+    const strata_send_options high = {.priority = STRATA_PRIORITY_HIGH}; /* begins before the two are dropped */
+    check_ok(strata_service_copy_to_host(service, ref, buffer, &high, &first));
+    test_open_gate(&gate, held);
+    const strata_answer copied = test_take(first);
+    strata_host_buffer_release(copied.buffer);
+    assert_int_equal(copied.status, STRATA_SUCCESS);
+    assert_true(test_buffer_has(buffer, 0));
+    assert_int_equal(answer.status, STRATA_ERROR_TIMEOUT);
+    assert_ptr_equal(answer.buffer, buffer);
+    assert_int_equal(after_cancel, 1);
+    assert_int_equal(after_limit, 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
 static void a_request_answers_timeout_at_its_limit_though_the_thread_is_busy(void **state)
 {
     (void)state;
@@ -580,6 +611,7 @@ int main(void)
         cmocka_unit_test(a_released_future_leaves_the_sets_that_watch_it),
         cmocka_unit_test(releases_meet_answers),
         cmocka_unit_test(a_request_that_has_not_begun_can_be_cancelled),
+        cmocka_unit_test(a_buffer_is_the_callers_again_when_what_had_not_begun_is_answered),
         cmocka_unit_test(a_request_answers_timeout_at_its_limit_though_the_thread_is_busy),
         cmocka_unit_test(a_full_queue_refuses_at_once),
         cmocka_unit_test(high_priority_begins_first_and_each_keeps_its_order),

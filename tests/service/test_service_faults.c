@@ -78,6 +78,8 @@ static void meet_poison(strata_completion_mode mode)
     child_check(strata_service_wait_ready(service, 0) != STRATA_SUCCESS);
     child_check(strata_service_stopped(service) != STRATA_SUCCESS);
     child_check(strata_service_allocate(service, STRATA_ELEMENT_U8, 1, NULL, NULL) != STRATA_SUCCESS);
+    const char *said = strata_last_error()->message;
+    child_check(strstr(said, "the device service has stopped: ") && strstr(said, "use an isolated service"));
     strata_ref_memory memory;
     child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     child_check(strata_host_buffer_handles(buffer) == 1);
