@@ -286,7 +286,8 @@ int strata_future_fd(strata_future *future)
         return fd == CLOSED ? -1 : fd;
     const int made = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (made < 0) {
-        strata_fail(STRATA_ERROR_IO, "a future has no file descriptor: eventfd: %s", strerror(errno));
+        strata_fail(STRATA_ERROR_IO, "a future has no file descriptor: eventfd: %s%s", strerror(errno),
+                    service_descriptor_advice(errno));
         return -1;
     }
     if (!atomic_compare_exchange_strong_explicit(&future->fd, &fd, made, memory_order_seq_cst, memory_order_acquire)) {

@@ -51,7 +51,8 @@ strata_status service_mailbox_open(service_mailbox *box)
 {
     box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (box->wake_fd < 0)
-        return strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s", strerror(errno));
+        return strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s%s", strerror(errno),
+                           service_descriptor_advice(errno));
     strata_spin_init(&box->lock, STRATA_RANK_SERVICE_MAILBOX);
     return STRATA_SUCCESS;
 }

@@ -191,6 +191,9 @@ strata_status service_check(const strata_service *service, const char *call);
  * what it is. */
 strata_status service_check_name(const char *name, size_t most, const char *what);
 
+/* What to do about an error of a call that makes a descriptor: words for the end of a message, or none. */
+const char *service_descriptor_advice(int error);
+
 /* The operands of a call, and how many; releases them, and frees the call. */
 size_t service_blas_operands(strata_service_blas_call *call, strata_blas_operand *operands[3]);
 void service_blas_drop(strata_service_blas_call *call);

@@ -91,7 +91,7 @@ typedef void (*strata_service_notice)(strata_service *service, strata_service_ev
 /* All zero: the defaults. Times are nanoseconds. */
 typedef struct strata_service_options {
     uint32_t size;
-    int device;
+    int device; /* one that the driver does not have fails later, a number that none can have at once */
     strata_service_form form;
     const char *stack_text;          /* of the runtime; NULL: strata_runtime_default_stack() */
     uint32_t queue_capacity;         /* unanswered requests while there is a context; 0: 16384 */

@@ -150,7 +150,8 @@ static strata_status start(strata_service *service)
     if (status != STRATA_SUCCESS)
         return status;
     if (!make_pair(pair))
-        return strata_fail(STRATA_ERROR_IO, "a worker has no socket: socketpair: %s", strerror(errno));
+        return strata_fail(STRATA_ERROR_IO, "a worker has no socket: socketpair: %s%s", strerror(errno),
+                           service_descriptor_advice(errno));
     status = isolated_process_start(path, pair[1], &client->process);
     isolated_descriptor_close(pair[1]);
     if (status != STRATA_SUCCESS) {

@@ -74,8 +74,8 @@ strata_status isolated_process_start(const char *path, int socket, isolated_proc
     }
     if (error) {
         out->id = 0;
-        return strata_fail(STRATA_ERROR_IO, "the worker's program %.300s could not be started: %s", path,
-                           strerror(error));
+        return strata_fail(STRATA_ERROR_IO, "the worker's program %.300s could not be started: %s%s", path,
+                           strerror(error), service_descriptor_advice(error));
     }
     const isolated_change change = isolated_descriptors_begin();
     out->handle = open_handle(out->id);

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "service/isolated/descriptors.h"
+#include "service/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +22,8 @@ static strata_status fail(const char *call, size_t bytes)
 {
     const int error = errno;
     return strata_fail(error == ENOMEM || error == ENOSPC ? STRATA_ERROR_OUT_OF_HOST_MEMORY : STRATA_ERROR_IO,
-                       "shared memory of %s for the worker of a device service: %s: %s", strata_size_text(bytes).text,
-                       call, strerror(error));
+                       "shared memory of %s for the worker of a device service: %s: %s%s", strata_size_text(bytes).text,
+                       call, strerror(error), service_descriptor_advice(error));
 }
 
 /* The kernel would end the process with SIGXFSZ. */

@@ -369,7 +369,8 @@ static void a_shortage_of_descriptors_is_said_and_the_service_goes_on_after_it(v
     while (test_generation(own) == generation)
         test_sleep_ms(1);
     const strata_status sent = strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future);
-    await_failure(own, "a worker has no socket: socketpair: Too many open files");
+    await_failure(
+        own, "a worker has no socket: socketpair: Too many open files; close some, or raise the limit (ulimit -n)");
     set_descriptor_limit(limit.rlim_cur);
     check_ok(sent);
     check_ok(strata_future_wait(future));
