@@ -6,6 +6,7 @@
 #include "service/graph.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- making ---- */
 
