@@ -270,10 +270,13 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
 {
-    if (result == CUDA_SUCCESS && !exec_is_forked())
+    if (result == CUDA_SUCCESS && !exec_is_forked()) {
+        if (charge->device)
+            exec_device_meet_reset(charge->device->ordinal);
         keep(charge, kind, key);
-    else
+    } else {
         close_account(charge->account);
+    }
     return result;
 }
 

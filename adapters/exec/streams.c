@@ -32,6 +32,7 @@ static bool notice_and_order(CUstream stream, int ordinal, CUcontext own)
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
+    exec_device_meet_reset(ordinal);
     if (notice_and_order(stream, ordinal, own) ||
         (exec_device_found_reset(ordinal) && notice_and_order(stream, ordinal, own)))
         return CUDA_SUCCESS;

@@ -99,6 +99,29 @@ static void memory_behind_a_reset_is_not_taken_for_that_of_before(void **state)
         check(run_wider(options[i], "ends reset-kept"), 0, "read 7, free gave 0\n", "");
 }
 
+/* What another thread makes while the call that has reset the device goes on. */
+static void what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--guard"}, *const ways[] = {"stream", "green", "peer"};
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++)
+            check(run_wider(options[i], text_of("ends reset-%s", ways[w])), 0, "0 wrong\n", "");
+        check(run_wider(text_of("%s --budget 100MiB", options[i]), "ends reset-charge"), 0, "0 2\n", "");
+    }
+    unsetenv("STRATA_SIM_DEVICES");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends reset-finding"), 0, "free gave 0\n", "");
+    check(run_wider("--stack async", "ends reset-finding"), 0, "free gave 0\n", "");
+}
+
 static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
 {
     (void)state;
@@ -256,6 +279,8 @@ int main(void)
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
+        cmocka_unit_test(what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before),
+        cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),

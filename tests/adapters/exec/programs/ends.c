@@ -380,10 +380,10 @@ static void detach_once(void)
 
 /* ---- resets ---- */
 
-static void *reset(void *data)
+static void *reset(void *device)
 {
-    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
-    return data;
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)((CUdevice)(uintptr_t)device));
+    return NULL;
 }
 
 /* What asks for a report meanwhile looks at no stream that has ended, also where the context has begun anew. */
@@ -473,6 +473,106 @@ static void make_behind_an_unseen_reset(void)
     printf("went on\n");
 }
 
+/* The reset's call goes on behind the end of the context, which begins anew. */
+static pthread_t begin_anew_beside(CUdevice device)
+{
+    pthread_t thread;
+    CUcontext context;
+    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)device));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    return thread;
+}
+
+/* The first request, which finds the reset; then the reset's call returns. */
+static void find_reset(pthread_t thread)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_join(thread, NULL));
+}
+
+static void stream_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    CUstream reader, writer;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(0);
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    find_reset(thread);
+    block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+static void green_context_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    free_order order = {0};
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(0);
+    CHECK(DRIVER(cuCtxGetCurrent)(&order.first));
+    const CUgreenCtx green = new_green();
+    find_reset(thread);
+    CHECK(DRIVER(cuStreamCreate)(&order.writer, CU_STREAM_NON_BLOCKING));
+    printf("%zu wrong\n", read_on_green(context_of(green), &order, NULL, 0));
+}
+
+/* With a budget that has room for one of them. */
+static void charge_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(0);
+    printf("%d", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    find_reset(thread);
+    printf(" %d\n", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
+/* The context of device 1 begins anew, and reads memory of device 0. */
+static void peer_beside_a_reset(void)
+{
+    CUcontext peer;
+    CUdeviceptr block;
+    free_order order = {0};
+    CHECK(DRIVER(cuCtxGetCurrent)(&order.first));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&order.writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(1);
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(order.first, 0));
+    find_reset(thread);
+    CHECK(DRIVER(cuCtxGetCurrent)(&peer));
+    CHECK(DRIVER(cuCtxSetCurrent)(order.first));
+    printf("%zu wrong\n", read_on_green(peer, &order, NULL, 0));
+}
+
+/* The first request behind a reset that was not seen waits for what a stream of before has freed, and is served. */
+static void keep_what_a_finding_request_gave(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext again;
+    CUdeviceptr block, other;
+    CUstream stream;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&stream, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, BYTES, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(cuNewReset_found(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&other, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    printf("free gave %d\n", DRIVER(cuMemFree)(block));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -491,6 +591,11 @@ static const struct {
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
     {"reset-made", make_behind_an_unseen_reset},
+    {"reset-stream", stream_beside_a_reset},
+    {"reset-green", green_context_beside_a_reset},
+    {"reset-charge", charge_beside_a_reset},
+    {"reset-peer", peer_beside_a_reset},
+    {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},
     {"made-again", make_beside_another_thread},
 };

@@ -416,9 +416,9 @@ static CUresult CUDAAPI reset_slow(CUdevice device)
     CUresult (*reset)(CUdevice);
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
-    const CUresult result = reset(device);
     for (CUgreenCtx each = all_green; each; each = each->next)
-        each->dead = true;
+        each->dead |= each->device == device;
+    const CUresult result = reset(device);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
