@@ -75,6 +75,14 @@ static void default_streams_of_green_contexts_are_ordered(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void a_green_context_that_is_made_beside_a_capture_is_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    check(run_wider("", "ends green-beside-capture"), 0, "0 wrong\n", "");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
 static void a_capture_in_a_green_context_goes_on(void **state)
 {
     (void)state;
@@ -120,6 +128,13 @@ static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
     (void)state;
     check(run_wider("", "ends reset-finding"), 0, "free gave 0\n", "");
     check(run_wider("--stack async", "ends reset-finding"), 0, "free gave 0\n", "");
+}
+
+/* Its memory of the host went with the context, too. */
+static void the_check_at_exit_leaves_out_a_guard_of_before_a_reset(void **state)
+{
+    (void)state;
+    check(run_wider("--guard", "ends reset-finding"), 0, "free gave 0\n", "");
 }
 
 static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
@@ -276,11 +291,13 @@ int main(void)
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
+        cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
+        cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),

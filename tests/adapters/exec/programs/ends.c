@@ -294,6 +294,28 @@ static void capture_in_a_green_context(void)
     printf("went on\n");
 }
 
+/* Made while a stream is captured, it may write what another stream still reads. */
+static void make_green_beside_a_capture(void)
+{
+    CUcontext first;
+    CUstream reader, captured;
+    CUgraph graph;
+    CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuCtxSetCurrent)(context_of(new_green())));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, NULL));
+    CHECK(DRIVER(cuStreamSynchronize)(NULL));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuStreamEndCapture)(captured, &graph));
+    printf("%zu wrong\n", wrong_bytes());
+}
+
 /* ---- contexts of the program's own ---- */
 
 static CUcontext new_context_with_stream(void)
@@ -588,6 +610,7 @@ static const struct {
     {"green-default", read_on_green_default_streams},
     {"green-last", free_behind_a_green_context},
     {"green-reset", reset_below_a_green_context},
+    {"green-beside-capture", make_green_beside_a_capture},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
     {"reset-made", make_behind_an_unseen_reset},
