@@ -30,9 +30,9 @@ static bool ends_process;    /* of the exiting thread */
 
 /* ---- checking ---- */
 
-/* A context that is gone, as after cudaDeviceReset, took the layer's streams and pinned memory along, also if it has
- * begun anew under its handle, and nobody has noticed: they must not be named. A stopped
- * device still has one, and a sampling guard reports candidates. */
+/* A context that is gone, as after cudaDeviceReset, took the layer's streams and pinned memory along: they must not be
+ * named. It may have begun anew under its handle before any call has noticed. A stopped device still has its context,
+ * and a sampling guard reports candidates. */
 static bool has_context(strata_device *device)
 {
     strata_call_scope scope;
