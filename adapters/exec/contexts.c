@@ -221,10 +221,21 @@ static CUcontext primary_of(CUdevice ordinal)
     return device ? device->context : NULL;
 }
 
+/* What its streams did with memory of other devices comes before what any stream does there later. */
+static void order_on_other_devices(CUdevice ordinal, CUcontext context)
+{
+    exec_device *device;
+    for (size_t i = 0; context && exec_streams_any() && (device = exec_device_next(&i));)
+        if (device->ordinal != ordinal)
+            exec_order_last_words(device, context);
+}
+
 static void mark_green_ending(CUdevice ordinal, bool ending)
 {
     exec_beside green;
     for (size_t i = 0; is_device(ordinal) && exec_green_find(NULL, ordinal, i, &green); i++) {
+        if (ending)
+            order_on_other_devices(ordinal, green.handle);
         mark_ending(green.handle, ending);
         mark_ending((CUcontext)(void *)green.green, ending);
     }
@@ -256,6 +267,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)              \
     {                                                               \
         const CUcontext primary = primary_of(device);               \
+        order_on_other_devices(device, primary);                    \
         mark_ending(primary, true);                                 \
         mark_green_ending(device, true);                            \
         exec_device_mark_reset(device, true);                       \

@@ -575,6 +575,35 @@ static void peer_beside_a_reset(void)
     printf("%zu wrong\n", read_on_green(peer, &order, NULL, 0));
 }
 
+CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
+
+/* A stream of device 1 reads memory of device 0, which is freed while device 1 is about to be reset. */
+static void free_before_a_peers_reset(void)
+{
+    WIDER(cuNewDelay, "cuNewDelay", 13000);
+    CUcontext first, peer;
+    CUstream reader, writer;
+    pthread_t thread;
+    CUdeviceptr other;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&other, MIB));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(cuNewDelay_found(300));
+    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)1));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    CHECK(pthread_join(thread, NULL));
+    printf("%zu wrong\n", wrong_bytes());
+}
+
 /* The first request behind a reset that was not seen waits for what a stream of before has freed, and is served. */
 static void keep_what_a_finding_request_gave(void)
 {
@@ -618,6 +647,7 @@ static const struct {
     {"reset-green", green_context_beside_a_reset},
     {"reset-charge", charge_beside_a_reset},
     {"reset-peer", peer_beside_a_reset},
+    {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},
     {"made-again", make_beside_another_thread},
