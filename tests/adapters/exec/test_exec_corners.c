@@ -133,6 +133,12 @@ static void work_of_a_device_that_is_reset_comes_before_a_free_on_another(void *
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void barriers_are_made_behind_a_reset(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB --report", "ends reset-frees"), 0, " 0 0 0 0 0 0 0 0 0 0 0 0\n", "served: 6\n");
+}
+
 static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
 {
     (void)state;
@@ -307,6 +313,7 @@ int main(void)
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before),
         cmocka_unit_test(work_of_a_device_that_is_reset_comes_before_a_free_on_another),
+        cmocka_unit_test(barriers_are_made_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),

@@ -575,6 +575,25 @@ static void peer_beside_a_reset(void)
     printf("%zu wrong\n", read_on_green(peer, &order, NULL, 0));
 }
 
+/* With a budget that has room for one block: each is free behind a barrier of the context that has begun anew. */
+static void free_behind_a_reset(void)
+{
+    CUcontext again;
+    CUstream stream;
+    CUdeviceptr block;
+    for (int round = 0; round < 2; round++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        for (int i = 0; i < 3; i++) {
+            printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+            printf(" %d", DRIVER(cuMemFree)(block));
+        }
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(again));
+    }
+    printf("\n");
+}
+
 CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
 
 /* A stream of device 1 reads memory of device 0, which is freed while device 1 is about to be reset. */
@@ -647,6 +666,7 @@ static const struct {
     {"reset-green", green_context_beside_a_reset},
     {"reset-charge", charge_beside_a_reset},
     {"reset-peer", peer_beside_a_reset},
+    {"reset-frees", free_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},
