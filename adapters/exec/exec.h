@@ -254,8 +254,8 @@ void exec_streams_mark_ending(CUcontext own, bool ending);
 bool exec_stream_notice(CUstream stream, int ordinal, CUcontext own);
 void exec_stream_forget(CUstream stream);
 
-/* The device of a noticed stream. -1: it was not noticed. */
-int exec_stream_device(CUstream stream);
+/* Whether a stream was noticed that may use the device's memory. */
+bool exec_stream_uses(CUstream stream, int ordinal);
 
 /* Before the first look at a stream's context, when no lock is held: the loader has its own. */
 void exec_look_up_green(void);

@@ -82,10 +82,10 @@ static void capture_ended(CUstream stream);
 
 static void forget_stream(CUstream stream)
 {
-    const int ordinal = exec_stream_device(stream);
-    exec_device *device = ordinal >= 0 ? exec_device_at((size_t)ordinal) : NULL;
-    if (device) /* frees look at the stream until its last work is ordered */
-        exec_order_last_word(device, stream);
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));) /* frees look at the stream until its last work is ordered */
+        if (exec_stream_uses(stream, device->ordinal))
+            exec_order_last_word(device, stream);
     exec_stream_forget(stream);
     capture_ended(stream);
 }

@@ -133,6 +133,15 @@ static void work_of_a_device_that_is_reset_comes_before_a_free_on_another(void *
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void the_last_work_of_a_peer_s_stream_is_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_wider("--report", "ends peer-stream"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    check(run_wider("--report --budget 1GiB", "ends peer-stream"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
 static void barriers_are_made_behind_a_reset(void **state)
 {
     (void)state;
@@ -313,6 +322,7 @@ int main(void)
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
         cmocka_unit_test(what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before),
         cmocka_unit_test(work_of_a_device_that_is_reset_comes_before_a_free_on_another),
+        cmocka_unit_test(the_last_work_of_a_peer_s_stream_is_ordered),
         cmocka_unit_test(barriers_are_made_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),

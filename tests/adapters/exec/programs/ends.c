@@ -575,6 +575,28 @@ static void peer_beside_a_reset(void)
     printf("%zu wrong\n", read_on_green(peer, &order, NULL, 0));
 }
 
+/* A stream of a context of device 1 ends before its work, which reads memory of device 0. */
+static void end_a_peers_stream(void)
+{
+    CUcontext first, peer;
+    CUstream reader, writer;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuCtxCreate)(&peer, 0, 1));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuStreamDestroy)(reader));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf("%zu wrong\n", wrong_bytes());
+}
+
 /* With a budget that has room for one block: each is free behind a barrier of the context that has begun anew. */
 static void free_behind_a_reset(void)
 {
@@ -666,6 +688,7 @@ static const struct {
     {"reset-green", green_context_beside_a_reset},
     {"reset-charge", charge_beside_a_reset},
     {"reset-peer", peer_beside_a_reset},
+    {"peer-stream", end_a_peers_stream},
     {"reset-frees", free_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
