@@ -22,11 +22,11 @@ static CUgreenCtx new_green(void)
     return green;
 }
 
-static int is_active(void)
+static int is_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
-    CHECK(DRIVER(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    CHECK(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
     return active;
 }
 
@@ -40,11 +40,11 @@ static void release_before_it(void)
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
     CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
-    printf("active: %d", is_active());
+    printf("active: %d", is_active(0));
     CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
     printf(", read %d\n", byte);
     CHECK(cuGreenCtxDestroy_found(green));
-    printf("active: %d, another release gave %d\n", is_active(), DRIVER(cuDevicePrimaryCtxRelease)(0));
+    printf("active: %d, another release gave %d\n", is_active(0), DRIVER(cuDevicePrimaryCtxRelease)(0));
 }
 
 CUresult CUDAAPI cuNewReferences(int *held, int *given_back);
@@ -427,18 +427,26 @@ static void ask_beside_a_reset(void)
     printf("went on\n");
 }
 
+/* The reset's call goes on behind the end of the context, which begins anew. */
+static pthread_t begin_anew_beside(CUdevice device)
+{
+    pthread_t thread;
+    CUcontext context;
+    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)device));
+    while (is_active(device))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    return thread;
+}
+
 /* Memory of the context that has begun anew stays, once the reset's call returns, too. */
 static void keep_memory_beside_a_reset(void)
 {
-    pthread_t thread;
-    CUcontext again;
     CUdeviceptr block;
     unsigned char byte = 0;
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
-    CHECK(pthread_create(&thread, NULL, reset, NULL));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
-    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    const pthread_t thread = begin_anew_beside(0);
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
     CHECK(pthread_join(thread, NULL));
@@ -495,18 +503,6 @@ static void make_behind_an_unseen_reset(void)
     printf("went on\n");
 }
 
-/* The reset's call goes on behind the end of the context, which begins anew. */
-static pthread_t begin_anew_beside(CUdevice device)
-{
-    pthread_t thread;
-    CUcontext context;
-    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)device));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
-    CHECK(DRIVER(cuCtxSetCurrent)(context));
-    return thread;
-}
-
 /* The first request, which finds the reset; then the reset's call returns. */
 static void find_reset(pthread_t thread)
 {
@@ -544,11 +540,12 @@ static void green_context_beside_a_reset(void)
     printf("%zu wrong\n", read_on_green(context_of(green), &order, NULL, 0));
 }
 
-/* With a budget that has room for one of them. */
+/* With a budget that has room for one of them. The first one goes with the context. */
 static void charge_beside_a_reset(void)
 {
     CUdeviceptr block;
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
     const pthread_t thread = begin_anew_beside(0);
     printf("%d", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
     find_reset(thread);
@@ -597,18 +594,44 @@ static void end_a_peers_stream(void)
     printf("%zu wrong\n", wrong_bytes());
 }
 
-/* With a budget that has room for one block: each is free behind a barrier of the context that has begun anew. */
+/* With a budget that has room for one block. */
+static void make_and_free(int count)
+{
+    CUdeviceptr block;
+    for (int i = 0; i < count; i++) {
+        printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+        printf(" %d", DRIVER(cuMemFree)(block));
+    }
+}
+
+/* Its context had access. */
+static void free_behind_a_peers_reset(void)
+{
+    CUcontext first, peer;
+    CUdeviceptr block;
+    CUstream stream;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(1));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    make_and_free(3);
+    printf("\n");
+}
+
+/* Each is free behind a barrier of the context that has begun anew. */
 static void free_behind_a_reset(void)
 {
     CUcontext again;
     CUstream stream;
-    CUdeviceptr block;
     for (int round = 0; round < 2; round++) {
-        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-        for (int i = 0; i < 3; i++) {
-            printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
-            printf(" %d", DRIVER(cuMemFree)(block));
-        }
+        for (int i = round; i < 3; i++) /* the last one's handle is none behind the reset */
+            CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        make_and_free(3);
         CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
         CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
         CHECK(DRIVER(cuCtxSetCurrent)(again));
@@ -689,6 +712,7 @@ static const struct {
     {"reset-charge", charge_beside_a_reset},
     {"reset-peer", peer_beside_a_reset},
     {"peer-stream", end_a_peers_stream},
+    {"reset-peer-frees", free_behind_a_peers_reset},
     {"reset-frees", free_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
