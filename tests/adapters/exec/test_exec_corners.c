@@ -93,7 +93,8 @@ static void a_capture_in_a_green_context_goes_on(void **state)
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside", "green-reset"};
+    static const char *const ways[] = {"green-stream", "destroy",     "detach",
+                                       "reset-beside", "green-reset", "green-reset-first"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }

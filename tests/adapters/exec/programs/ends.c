@@ -254,16 +254,27 @@ static void free_behind_a_green_context(void)
 }
 
 /* It ends with the primary one; what is freed behind the reset asks it for nothing. */
-static void reset_below_a_green_context(void)
+static void reset_below(bool has_stack)
 {
     CUcontext again;
     (void)new_green();
-    make_barrier();
+    if (has_stack)
+        make_barrier();
     CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
     CHECK(DRIVER(cuCtxSetCurrent)(again));
     make_barrier();
     printf("went on\n");
+}
+
+static void reset_below_a_green_context(void)
+{
+    reset_below(true);
+}
+
+static void reset_before_the_first_request(void)
+{
+    reset_below(false);
 }
 
 /* A capture there goes on beside memory, streams and contexts that come and go. */
@@ -704,6 +715,7 @@ static const struct {
     {"green-last", free_behind_a_green_context},
     {"green-reset", reset_below_a_green_context},
     {"green-beside-capture", make_green_beside_a_capture},
+    {"green-reset-first", reset_before_the_first_request},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
     {"reset-made", make_behind_an_unseen_reset},
