@@ -255,7 +255,6 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     exec_device_was_reset(device);
     forget_green(device, true);
     exec_device_mark_reset(device, false);
-    mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
         strata_device_give_back(device);
