@@ -299,6 +299,9 @@ static void capture_in_a_green_context(void)
     CHECK(DRIVER(cuCtxDestroy)(own));
     CHECK(DRIVER(cuCtxSetCurrent)(first));
     (void)new_green();
+    CHECK(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamBeginCapture)(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuStreamEndCapture)(other, &graph));
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
     make_barrier();
