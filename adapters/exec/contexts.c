@@ -163,13 +163,6 @@ void exec_device_was_reset(int ordinal)
         exec_free_all_waiting(); /* a capture may have ended with it */
 }
 
-void exec_device_meet_reset(int ordinal)
-{
-    const exec_device *device = exec_device_at((size_t)ordinal);
-    if (device && atomic_load(&device->resets))
-        exec_device_found_reset(ordinal);
-}
-
 bool exec_device_found_reset(int ordinal)
 {
     strata_error_suppress_begin();

@@ -431,6 +431,20 @@ void exec_device_mark_reset(int ordinal, bool begins)
         atomic_fetch_add(&devices[ordinal].resets, begins ? 1 : -1u);
 }
 
+static bool (*look_for_reset)(int ordinal); /* written before other threads are there */
+
+void exec_on_reset_beside(bool (*look)(int ordinal))
+{
+    look_for_reset = look;
+}
+
+void exec_device_meet_reset(int ordinal)
+{
+    const exec_device *device = exec_device_at((size_t)ordinal);
+    if (device && look_for_reset && atomic_load(&device->resets))
+        (void)look_for_reset(ordinal);
+}
+
 /* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
 static bool is_of_former_context(const exec_device *device)
 {

@@ -118,6 +118,9 @@ void exec_on_driver_open(void (*call)(void));
 /* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
 void exec_on_stack_built(void (*call)(exec_device *device));
 
+/* `look` is called where a reset's call may be under way (exec_device_meet_reset). Before other threads are there. */
+void exec_on_reset_beside(bool (*look)(int ordinal));
+
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
 
