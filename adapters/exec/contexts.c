@@ -23,9 +23,8 @@ static bool is_ordered(CUcontext context, int ordinal)
 /* The memory of the device, which may have no stack yet. */
 static bool notice(CUcontext context, int ordinal)
 {
-    if (!exec_context_notice(context, ordinal))
-        return false;
-    return is_ordered(context, ordinal);
+    exec_device_meet_reset(ordinal);
+    return exec_context_notice(context, ordinal) && is_ordered(context, ordinal);
 }
 
 static bool is_device(CUdevice device)
@@ -71,6 +70,7 @@ static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice
     if (!context || exec_is_primary(context, ordinal))
         context = (CUcontext)(void *)*green;
     exec_context_await_forgetting(context);
+    exec_device_meet_reset(ordinal);
     if (exec_green_notice(*green, context, ordinal) && is_ordered(context, ordinal) &&
         exec_green_notice(*green, context, ordinal)) /* a reset that was found has forgotten all */
         return result;
@@ -95,6 +95,8 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
     if (!here.context) /* also in a forked child, which may not take a lock */
         return result;
     const int ordinal = exec_ordinal_of(peer);
+    if (here.primary)
+        exec_device_meet_reset(here.device->ordinal);
     const bool ends_seen = here.primary || exec_context_uses(here.context, exec_ordinal_of(here.context));
     return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -144,13 +146,21 @@ static void forget_green(int ordinal, bool ending)
     }
 }
 
+/* Inside of device.c's lock. */
+static void forget_primary(exec_device *device)
+{
+    const CUcontext context = device->context;
+    exec_forget_waiting(device);
+    forget_green(device->ordinal, false);
+    exec_streams_forget(context);
+    exec_passed_forget(context);
+    exec_context_forget(context);
+}
+
 void exec_device_was_reset(int ordinal)
 {
-    const CUcontext context = exec_device_give_up(ordinal, exec_forget_waiting);
-    if (!context)
-        return;
-    forget_green(ordinal, false);
-    context_ended(context);
+    if (exec_device_give_up(ordinal, forget_primary))
+        exec_free_all_waiting(); /* a capture may have ended with it */
 }
 
 bool exec_device_found_reset(int ordinal)
@@ -204,10 +214,21 @@ static CUcontext primary_of(CUdevice ordinal)
     return device ? device->context : NULL;
 }
 
+/* What its streams did with memory of other devices comes before what any stream does there later. */
+static void order_on_other_devices(CUdevice ordinal, CUcontext context)
+{
+    exec_device *device;
+    for (size_t i = 0; context && exec_streams_any() && (device = exec_device_next(&i));)
+        if (device->ordinal != ordinal)
+            exec_order_last_words(device, context);
+}
+
 static void mark_green_ending(CUdevice ordinal, bool ending)
 {
     exec_beside green;
     for (size_t i = 0; is_device(ordinal) && exec_green_find(NULL, ordinal, i, &green); i++) {
+        if (ending)
+            order_on_other_devices(ordinal, green.handle);
         mark_ending(green.handle, ending);
         mark_ending((CUcontext)(void *)green.green, ending);
     }
@@ -227,7 +248,6 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     exec_device_was_reset(device);
     forget_green(device, true);
     exec_device_mark_reset(device, false);
-    mark_ending(primary, false); /* where another thread has found the reset before */
     if (is_device(device) && strata_driver_is_open()) {
         strata_devices_look();
         strata_device_give_back(device);
@@ -239,6 +259,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)              \
     {                                                               \
         const CUcontext primary = primary_of(device);               \
+        order_on_other_devices(device, primary);                    \
         mark_ending(primary, true);                                 \
         mark_green_ending(device, true);                            \
         exec_device_mark_reset(device, true);                       \
@@ -258,8 +279,12 @@ EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevi
 
 static void end_if_unused(int ordinal)
 {
-    if (atomic_load(&retained[ordinal]) == 0 && strata_device_give_back(ordinal))
+    if (atomic_load(&retained[ordinal]))
+        return;
+    exec_device_mark_reset(ordinal, true);
+    if (strata_device_give_back(ordinal))
         exec_device_was_reset(ordinal);
+    exec_device_mark_reset(ordinal, false);
 }
 
 /* A release may be one more than this library has seen: of a reference that the CUDA runtime took in its own way. */

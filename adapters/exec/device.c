@@ -431,6 +431,20 @@ void exec_device_mark_reset(int ordinal, bool begins)
         atomic_fetch_add(&devices[ordinal].resets, begins ? 1 : -1u);
 }
 
+static bool (*look_for_reset)(int ordinal); /* written before other threads are there */
+
+void exec_on_reset_beside(bool (*look)(int ordinal))
+{
+    look_for_reset = look;
+}
+
+void exec_device_meet_reset(int ordinal)
+{
+    const exec_device *device = exec_device_at((size_t)ordinal);
+    if (device && look_for_reset && atomic_load(&device->resets))
+        (void)look_for_reset(ordinal);
+}
+
 /* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
 static bool is_of_former_context(const exec_device *device)
 {
@@ -438,14 +452,27 @@ static bool is_of_former_context(const exec_device *device)
     return strata_device_is_lost(own) || !own->context_id;
 }
 
+/* Under `starting`. */
+static void begin_anew(exec_device *device)
+{
+    atomic_store(&device->live, 0);
+    atomic_store(&device->most_live, 0);
+    pthread_mutex_lock(&device->publishing);
+    device->event = device->last_work = NULL;
+    atomic_store(&device->published, atomic_load(&device->frees));
+    pthread_mutex_unlock(&device->publishing);
+}
+
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
- * budget's. */
+ * budget's. A thread that finds the device without its stack may make streams and memory of the context that has begun
+ * anew, by handles of before: all that was has been forgotten by then. */
 static bool give_up(exec_device *device, void (*forget)(exec_device *device))
 {
     pthread_mutex_lock(&starting);
     const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
     if (gives) {
         forget(device);
+        begin_anew(device);
         atomic_store(&device->state, EXEC_DEVICE_NONE);
         atomic_fetch_add(&changes, 1);
         strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
@@ -455,23 +482,14 @@ static bool give_up(exec_device *device, void (*forget)(exec_device *device))
     return gives;
 }
 
-CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device))
+bool exec_device_give_up(int ordinal, void (*forget)(exec_device *device))
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
     if (!device)
-        return NULL;
+        return false;
     strata_error_suppress_begin();
     strata_device_check(ordinal);
-    if (!give_up(device, forget)) {
-        strata_error_suppress_end(false);
-        return NULL;
-    }
-    atomic_store(&device->live, 0);
-    atomic_store(&device->most_live, 0);
-    pthread_mutex_lock(&device->publishing);
-    device->event = device->last_work = NULL;
-    atomic_store(&device->published, atomic_load(&device->frees));
-    pthread_mutex_unlock(&device->publishing);
+    const bool gave = give_up(device, forget);
     strata_error_suppress_end(false);
-    return device->context;
+    return gave;
 }

@@ -118,6 +118,9 @@ void exec_on_driver_open(void (*call)(void));
 /* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
 void exec_on_stack_built(void (*call)(exec_device *device));
 
+/* `look` is called where a reset's call may be under way (exec_device_meet_reset). Before other threads are there. */
+void exec_on_reset_beside(bool (*look)(int ordinal));
+
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
 
@@ -154,10 +157,10 @@ exec_device *exec_device_next(size_t *i);
 /* A context has ended: another one may have its handle. */
 void exec_device_context_ended(void);
 
-/* The primary context of a device was reset: its runtime is given up, and the next request begins anew. Returns the
- * context that was; NULL: the device had no stack, or has one of the context that has begun anew. `forget` is called,
- * with device.c's lock, before the blocks go. */
-CUcontext exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
+/* The primary context of a device was reset: its runtime is given up, and the next request begins anew. False: the
+ * device had no stack, or has one of the context that has begun anew. `forget` is called, with device.c's lock, before
+ * any thread can find that the stack is gone. */
+bool exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
 
 /* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
 void exec_device_mark_reset(int ordinal, bool begins);
@@ -167,6 +170,10 @@ void exec_device_was_reset(int ordinal);
 
 /* Whether the device was reset behind this library's back, which then does as above. */
 bool exec_device_found_reset(int ordinal);
+
+/* Before anything is kept of a primary context: while a call of another thread resets the device, it may be of the
+ * context that has begun anew. That has the handle of the one before, which is forgotten here first. */
+void exec_device_meet_reset(int ordinal);
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
@@ -250,8 +257,8 @@ void exec_streams_mark_ending(CUcontext own, bool ending);
 bool exec_stream_notice(CUstream stream, int ordinal, CUcontext own);
 void exec_stream_forget(CUstream stream);
 
-/* The device of a noticed stream. -1: it was not noticed. */
-int exec_stream_device(CUstream stream);
+/* Whether a stream was noticed that may use the device's memory. */
+bool exec_stream_uses(CUstream stream, int ordinal);
 
 /* Before the first look at a stream's context, when no lock is held: the loader has its own. */
 void exec_look_up_green(void);

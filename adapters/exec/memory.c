@@ -2,6 +2,8 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/stack/stack.h"
+#include "core/streams/device.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -22,6 +24,16 @@ static __attribute__((noinline)) void look_for_reset(const exec_device *device)
     strata_error_suppress_end(false);
 }
 
+/* A request may be the one that finds the reset, and be served nevertheless: by memory that goes with the stack. */
+static strata_status request_once(strata_runtime *runtime, const strata_request *request, strata_block *block)
+{
+    const strata_status status = strata_runtime_allocate_request(runtime, request, block);
+    if (status != STRATA_SUCCESS || !strata_device_is_lost(strata_runtime_stack(runtime)->device))
+        return status;
+    strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
+    return STRATA_ERROR_DEVICE_RESET;
+}
+
 /* The stack may refuse what it could give if the frees that wait were made. */
 static strata_status request(exec_device *device, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
@@ -30,9 +42,9 @@ static strata_status request(exec_device *device, size_t bytes, CUstream stream,
     if (__builtin_expect(atomic_load_explicit(&device->resets, memory_order_relaxed) != 0, 0))
         look_for_reset(device); /* a pool's hit asks the driver nothing */
     exec_free_before_growth(device, bytes);
-    strata_status status = strata_runtime_allocate_request(device->runtime, &request, block);
+    strata_status status = request_once(device->runtime, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
-        status = strata_runtime_allocate_request(device->runtime, &request, block);
+        status = request_once(device->runtime, &request, block);
     if (status == STRATA_SUCCESS) {
         exec_count_live(device, block->bytes);
         exec_device_has_block(device, block);

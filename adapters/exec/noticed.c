@@ -116,16 +116,16 @@ bool exec_stream_notice(CUstream handle, int ordinal, CUcontext own)
     return added;
 }
 
-int exec_stream_device(CUstream handle)
+bool exec_stream_uses(CUstream handle, int ordinal)
 {
     noticed_stream *stream = NULL;
     if (exec_is_forked())
-        return -1;
+        return false;
     pthread_rwlock_rdlock(&lock);
     HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
-    const int ordinal = stream && !stream->ending ? stream->ordinal : -1;
+    const bool found = stream && !stream->ending && uses(stream, ordinal);
     pthread_rwlock_unlock(&lock);
-    return ordinal;
+    return found;
 }
 
 void exec_stream_forget(CUstream handle)

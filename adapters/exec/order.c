@@ -20,8 +20,9 @@
  *   captures   Before one begins, the legacy stream waits for all streams; when it ends, they wait for the latest
  *              barrier. Until then frees wait: a captured stream's earlier work cannot be asked for.
  *
- * No call waits on the host, except where a capture bars the legacy stream, or the driver refuses an event. Work is
- * never ordered less strictly than by the driver's own cuMemFree, which waits for the device. */
+ * No call waits on the host, except where a capture bars the legacy stream, where a green context is made or ends
+ * beside a capture, or the driver refuses an event. Work is never ordered less strictly than by the driver's own
+ * cuMemFree, which waits for the device. */
 #include "adapters/exec/exec.h"
 
 #include "driver/driver.h"
@@ -143,7 +144,7 @@ static bool order_by_its_event(const exec_device *device, CUstream stream)
 /* An order of all that does not wait for the legacy stream. */
 typedef struct barrier {
     exec_device *device;
-    bool last;  /* they are about to end */
+    bool now;   /* nothing orders them later: they are about to end, or to be used */
     bool whole; /* neither a capture nor an error of the driver has kept one out */
 } barrier;
 
@@ -184,7 +185,7 @@ static void order_green_before_legacy(const exec_beside *green, barrier *order)
 {
     if (!legacy_is_barred() && order_green(order->device, green))
         return;
-    if (exec_captures_under_way() && !order->last)
+    if (exec_captures_under_way() && !order->now)
         order->whole = false;
     else
         wait_for_default_streams(order, green->handle);
@@ -224,9 +225,9 @@ static void green_waits_for_event(const exec_beside *green, barrier *order)
 {
     if (exec_green_wait(green->green, order->device->event))
         return;
-    if (exec_captures_under_way())
+    if (exec_captures_under_way() && !order->now)
         order->whole = false;
-    else
+    else if (strata_cu.EventQuery(order->device->event) != CUDA_SUCCESS)
         note_wait(order, strata_cu.EventSynchronize(order->device->event));
 }
 
@@ -249,7 +250,7 @@ static void context_waits_for_event(const exec_beside *context, void *data)
  * False: it does not for all. */
 static bool order_all_before_legacy(exec_device *device, CUcontext own)
 {
-    barrier order = {.device = device, .last = own != NULL, .whole = true};
+    barrier order = {.device = device, .now = own != NULL, .whole = true};
     exec_streams_visit(device->ordinal, own, order_before_legacy, &order);
     exec_contexts_visit(device->ordinal, own, order_context_before_legacy, &order);
     return order.whole;
@@ -258,7 +259,7 @@ static bool order_all_before_legacy(exec_device *device, CUcontext own)
 /* ... and all waits for the latest event. */
 static bool all_wait_for_event(exec_device *device, CUcontext own)
 {
-    barrier order = {.device = device, .whole = true};
+    barrier order = {.device = device, .now = own != NULL, .whole = true};
     exec_streams_visit(device->ordinal, own, wait_for_event, &order);
     exec_contexts_visit(device->ordinal, own, context_waits_for_event, &order);
     return order.whole;
@@ -348,8 +349,7 @@ bool exec_order_new_context(exec_device *device, CUcontext context)
     bool ordered = false;
     pthread_mutex_lock(&device->publishing);
     if (enter(device, &scope)) {
-        ordered = has_recent_event(device) &&
-                  (!device->event || all_wait_for_event(device, context) || exec_captures_under_way());
+        ordered = has_recent_event(device) && (!device->event || all_wait_for_event(device, context));
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);

@@ -182,6 +182,7 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *call
         return CUDA_ERROR_NOT_PERMITTED;
     if (!here->device || !here->device->account || !bytes)
         return CUDA_SUCCESS;
+    exec_device_meet_reset(here->device->ordinal); /* the budget has room for what has ended */
     strata_status status = reserve(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
         status = reserve(charge);
@@ -270,10 +271,13 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
 
 CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
 {
-    if (result == CUDA_SUCCESS && !exec_is_forked())
+    if (result == CUDA_SUCCESS && !exec_is_forked()) {
+        if (charge->device)
+            exec_device_meet_reset(charge->device->ordinal);
         keep(charge, kind, key);
-    else
+    } else {
         close_account(charge->account);
+    }
     return result;
 }
 

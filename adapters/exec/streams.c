@@ -32,6 +32,7 @@ static bool notice_and_order(CUstream stream, int ordinal, CUcontext own)
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
+    exec_device_meet_reset(ordinal);
     if (notice_and_order(stream, ordinal, own) ||
         (exec_device_found_reset(ordinal) && notice_and_order(stream, ordinal, own)))
         return CUDA_SUCCESS;
@@ -81,10 +82,10 @@ static void capture_ended(CUstream stream);
 
 static void forget_stream(CUstream stream)
 {
-    const int ordinal = exec_stream_device(stream);
-    exec_device *device = ordinal >= 0 ? exec_device_at((size_t)ordinal) : NULL;
-    if (device) /* frees look at the stream until its last work is ordered */
-        exec_order_last_word(device, stream);
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));) /* frees look at the stream until its last work is ordered */
+        if (exec_stream_uses(stream, device->ordinal))
+            exec_order_last_word(device, stream);
     exec_stream_forget(stream);
     capture_ended(stream);
 }

@@ -30,14 +30,16 @@ static bool ends_process;    /* of the exiting thread */
 
 /* ---- checking ---- */
 
-/* A context that is gone, as after cudaDeviceReset, took the layer's streams along: they must not be named. A stopped
- * device still has one, and a sampling guard reports candidates. */
+/* A context that is gone, as after cudaDeviceReset, took the layer's streams and pinned memory along: they must not be
+ * named. It may have begun anew under its handle before any call has noticed. A stopped device still has its context,
+ * and a sampling guard reports candidates. */
 static bool has_context(strata_device *device)
 {
     strata_call_scope scope;
     size_t free_bytes, total;
-    if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
-        STRATA_SUCCESS)
+    if (!strata_device_has_its_context(device) ||
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+            STRATA_SUCCESS)
         return false;
     CUresult result = strata_cu.MemGetInfo(&free_bytes, &total);
     strata_call_scope_leave(&scope);

@@ -74,6 +74,14 @@ static void default_streams_of_green_contexts_are_ordered(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void a_green_context_that_is_made_beside_a_capture_is_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    check(run_wider("", "ends green-beside-capture"), 0, "0 wrong\n", "");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
 static void a_capture_in_a_green_context_goes_on(void **state)
 {
     (void)state;
@@ -84,7 +92,8 @@ static void a_capture_in_a_green_context_goes_on(void **state)
 static void streams_end_with_their_context(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"green-stream", "destroy", "detach", "reset-beside", "green-reset"};
+    static const char *const ways[] = {"green-stream", "destroy",     "detach",
+                                       "reset-beside", "green-reset", "green-reset-first"};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) /* a stream that refuses a call is waited for */
         check(run_wider("--report", text_of("ends %s", ways[i])), 0, "went on\n", "waits_on_the_host: 0");
 }
@@ -96,6 +105,66 @@ static void memory_behind_a_reset_is_not_taken_for_that_of_before(void **state)
     static const char *const options[] = {"", "--budget 100MiB", "--stack async", "--guard"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         check(run_wider(options[i], "ends reset-kept"), 0, "read 7, free gave 0\n", "");
+}
+
+/* What another thread makes while the call that has reset the device goes on. */
+static void what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--guard"}, *const ways[] = {"stream", "green", "peer"};
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++)
+            check(run_wider(options[i], text_of("ends reset-%s", ways[w])), 0, "0 wrong\n", "");
+        check(run_wider(text_of("%s --budget 100MiB", options[i]), "ends reset-charge"), 0, "0 2\n", "");
+    }
+    unsetenv("STRATA_SIM_DEVICES");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void work_of_a_device_that_is_reset_comes_before_a_free_on_another(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_POLICY", "late", 1);
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_wider("--report", "ends reset-of-peer"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    unsetenv("STRATA_SIM_DEVICES");
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void the_last_work_of_a_peer_s_stream_is_ordered(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_wider("--report", "ends peer-stream"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    check(run_wider("--report --budget 1GiB", "ends peer-stream"), 0, "0 wrong\n", "waits_on_the_host: 0");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void barriers_are_made_behind_a_reset(void **state)
+{
+    (void)state;
+    static const char *const all_served = " 0 0 0 0 0 0 0 0 0 0 0 0\n";
+    check(run_wider("--budget 100MiB --report", "ends reset-frees"), 0, all_served, "served: 6\n");
+    check(run_wider("--budget 100MiB --report", "ends reset-frees"), 0, all_served, "waits_on_the_host: 0\n");
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_wider("--budget 100MiB --report", "ends reset-peer-frees"), 0, " 0 0 0 0 0 0\n", "served: 5\n");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends reset-finding"), 0, "free gave 0\n", "");
+    check(run_wider("--stack async", "ends reset-finding"), 0, "free gave 0\n", "");
+}
+
+/* Its memory of the host went with the context, too. */
+static void the_check_at_exit_leaves_out_a_guard_of_before_a_reset(void **state)
+{
+    (void)state;
+    check(run_wider("--guard", "ends reset-finding"), 0, "free gave 0\n", "");
 }
 
 static void a_context_by_the_handle_of_one_that_ends_is_counted(void **state)
@@ -252,9 +321,16 @@ int main(void)
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
+        cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),
+        cmocka_unit_test(what_is_made_behind_a_reset_is_not_forgotten_with_the_context_before),
+        cmocka_unit_test(work_of_a_device_that_is_reset_comes_before_a_free_on_another),
+        cmocka_unit_test(the_last_work_of_a_peer_s_stream_is_ordered),
+        cmocka_unit_test(barriers_are_made_behind_a_reset),
+        cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
+        cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),

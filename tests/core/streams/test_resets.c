@@ -340,6 +340,21 @@ static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
     child_check(shared_use(after) == BYTES);
 }
 
+/* The driver's pool keeps the memory. */
+static void child_a_shared_budget_keeps_what_outlives_a_reset(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *before, *after;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
+    child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
+    reset(of);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
+    child_ok(strata_runtime_destroy(before));
+    child_check(shared_use(after) >= BYTES);
+}
+
 static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
 {
     char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
@@ -364,6 +379,13 @@ static void a_shared_budget_forgets_what_a_reset_has_ended(void **state)
     static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), pool",
                                          "budget(limit=64MiB, shared=reset), direct"};
     with_shared_budgets("child_a_shared_budget_forgets_what_a_reset_has_ended", stacks, 2);
+}
+
+static void a_shared_budget_keeps_what_outlives_a_reset(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
+    with_shared_budgets("child_a_shared_budget_keeps_what_outlives_a_reset", stacks, 1);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -435,6 +457,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
         TEST_SCENARIO(child_a_shared_budget_writes_nowhere_after_a_reset),
         TEST_SCENARIO(child_a_shared_budget_forgets_what_a_reset_has_ended),
+        TEST_SCENARIO(child_a_shared_budget_keeps_what_outlives_a_reset),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -450,6 +473,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
         cmocka_unit_test(a_shared_budget_writes_nowhere_after_a_reset),
         cmocka_unit_test(a_shared_budget_forgets_what_a_reset_has_ended),
+        cmocka_unit_test(a_shared_budget_keeps_what_outlives_a_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

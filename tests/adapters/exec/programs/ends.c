@@ -22,11 +22,11 @@ static CUgreenCtx new_green(void)
     return green;
 }
 
-static int is_active(void)
+static int is_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
-    CHECK(DRIVER(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    CHECK(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
     return active;
 }
 
@@ -40,11 +40,11 @@ static void release_before_it(void)
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
     CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
-    printf("active: %d", is_active());
+    printf("active: %d", is_active(0));
     CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
     printf(", read %d\n", byte);
     CHECK(cuGreenCtxDestroy_found(green));
-    printf("active: %d, another release gave %d\n", is_active(), DRIVER(cuDevicePrimaryCtxRelease)(0));
+    printf("active: %d, another release gave %d\n", is_active(0), DRIVER(cuDevicePrimaryCtxRelease)(0));
 }
 
 CUresult CUDAAPI cuNewReferences(int *held, int *given_back);
@@ -254,16 +254,27 @@ static void free_behind_a_green_context(void)
 }
 
 /* It ends with the primary one; what is freed behind the reset asks it for nothing. */
-static void reset_below_a_green_context(void)
+static void reset_below(bool has_stack)
 {
     CUcontext again;
     (void)new_green();
-    make_barrier();
+    if (has_stack)
+        make_barrier();
     CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
     CHECK(DRIVER(cuCtxSetCurrent)(again));
     make_barrier();
     printf("went on\n");
+}
+
+static void reset_below_a_green_context(void)
+{
+    reset_below(true);
+}
+
+static void reset_before_the_first_request(void)
+{
+    reset_below(false);
 }
 
 /* A capture there goes on beside memory, streams and contexts that come and go. */
@@ -288,10 +299,35 @@ static void capture_in_a_green_context(void)
     CHECK(DRIVER(cuCtxDestroy)(own));
     CHECK(DRIVER(cuCtxSetCurrent)(first));
     (void)new_green();
+    CHECK(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamBeginCapture)(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuStreamEndCapture)(other, &graph));
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
     make_barrier();
     printf("went on\n");
+}
+
+/* Made while a stream is captured, it may write what another stream still reads. */
+static void make_green_beside_a_capture(void)
+{
+    CUcontext first;
+    CUstream reader, captured;
+    CUgraph graph;
+    CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuCtxSetCurrent)(context_of(new_green())));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 2, BYTES, NULL));
+    CHECK(DRIVER(cuStreamSynchronize)(NULL));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuStreamEndCapture)(captured, &graph));
+    printf("%zu wrong\n", wrong_bytes());
 }
 
 /* ---- contexts of the program's own ---- */
@@ -380,10 +416,10 @@ static void detach_once(void)
 
 /* ---- resets ---- */
 
-static void *reset(void *data)
+static void *reset(void *device)
 {
-    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
-    return data;
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)((CUdevice)(uintptr_t)device));
+    return NULL;
 }
 
 /* What asks for a report meanwhile looks at no stream that has ended, also where the context has begun anew. */
@@ -405,18 +441,26 @@ static void ask_beside_a_reset(void)
     printf("went on\n");
 }
 
+/* The reset's call goes on behind the end of the context, which begins anew. */
+static pthread_t begin_anew_beside(CUdevice device)
+{
+    pthread_t thread;
+    CUcontext context;
+    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)device));
+    while (is_active(device))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    return thread;
+}
+
 /* Memory of the context that has begun anew stays, once the reset's call returns, too. */
 static void keep_memory_beside_a_reset(void)
 {
-    pthread_t thread;
-    CUcontext again;
     CUdeviceptr block;
     unsigned char byte = 0;
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
-    CHECK(pthread_create(&thread, NULL, reset, NULL));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
-    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    const pthread_t thread = begin_anew_beside(0);
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
     CHECK(pthread_join(thread, NULL));
@@ -473,6 +517,191 @@ static void make_behind_an_unseen_reset(void)
     printf("went on\n");
 }
 
+/* The first request, which finds the reset; then the reset's call returns. */
+static void find_reset(pthread_t thread)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_join(thread, NULL));
+}
+
+static void stream_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    CUstream reader, writer;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(0);
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    find_reset(thread);
+    block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+static void green_context_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    free_order order = {0};
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(0);
+    CHECK(DRIVER(cuCtxGetCurrent)(&order.first));
+    const CUgreenCtx green = new_green();
+    find_reset(thread);
+    CHECK(DRIVER(cuStreamCreate)(&order.writer, CU_STREAM_NON_BLOCKING));
+    printf("%zu wrong\n", read_on_green(context_of(green), &order, NULL, 0));
+}
+
+/* With a budget that has room for one of them. The first one goes with the context. */
+static void charge_beside_a_reset(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    const pthread_t thread = begin_anew_beside(0);
+    printf("%d", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    find_reset(thread);
+    printf(" %d\n", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
+/* The context of device 1 begins anew, and reads memory of device 0. */
+static void peer_beside_a_reset(void)
+{
+    CUcontext peer;
+    CUdeviceptr block;
+    free_order order = {0};
+    CHECK(DRIVER(cuCtxGetCurrent)(&order.first));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&order.writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    const pthread_t thread = begin_anew_beside(1);
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(order.first, 0));
+    find_reset(thread);
+    CHECK(DRIVER(cuCtxGetCurrent)(&peer));
+    CHECK(DRIVER(cuCtxSetCurrent)(order.first));
+    printf("%zu wrong\n", read_on_green(peer, &order, NULL, 0));
+}
+
+/* A stream of a context of device 1 ends before its work, which reads memory of device 0. */
+static void end_a_peers_stream(void)
+{
+    CUcontext first, peer;
+    CUstream reader, writer;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuCtxCreate)(&peer, 0, 1));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuStreamDestroy)(reader));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+/* With a budget that has room for one block. */
+static void make_and_free(int count)
+{
+    CUdeviceptr block;
+    for (int i = 0; i < count; i++) {
+        printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+        printf(" %d", DRIVER(cuMemFree)(block));
+    }
+}
+
+/* Its context had access. */
+static void free_behind_a_peers_reset(void)
+{
+    CUcontext first, peer;
+    CUdeviceptr block;
+    CUstream stream;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(1));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    make_and_free(3);
+    printf("\n");
+}
+
+/* Each is free behind a barrier of the context that has begun anew. */
+static void free_behind_a_reset(void)
+{
+    CUcontext again;
+    CUstream stream;
+    for (int round = 0; round < 2; round++) {
+        for (int i = round; i < 3; i++) /* the last one's handle is none behind the reset */
+            CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        make_and_free(3);
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(again));
+    }
+    printf("\n");
+}
+
+CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
+
+/* A stream of device 1 reads memory of device 0, which is freed while device 1 is about to be reset. */
+static void free_before_a_peers_reset(void)
+{
+    WIDER(cuNewDelay, "cuNewDelay", 13000);
+    CUcontext first, peer;
+    CUstream reader, writer;
+    pthread_t thread;
+    CUdeviceptr other;
+    const CUdeviceptr block = new_block();
+    CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&peer, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(peer));
+    CHECK(DRIVER(cuMemAlloc)(&other, MIB));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    read_late(block, reader);
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    CHECK(cuNewDelay_found(300));
+    CHECK(pthread_create(&thread, NULL, reset, (void *)(uintptr_t)1));
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    CHECK(DRIVER(cuMemFree)(block));
+    write_again(writer, false);
+    CHECK(pthread_join(thread, NULL));
+    printf("%zu wrong\n", wrong_bytes());
+}
+
+/* The first request behind a reset that was not seen waits for what a stream of before has freed, and is served. */
+static void keep_what_a_finding_request_gave(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext again;
+    CUdeviceptr block, other;
+    CUstream stream;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuStreamCreate)(&stream, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, BYTES, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(cuNewReset_found(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuMemAlloc)(&block, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&other, BYTES));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, BYTES));
+    printf("free gave %d\n", DRIVER(cuMemFree)(block));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -488,9 +717,20 @@ static const struct {
     {"green-default", read_on_green_default_streams},
     {"green-last", free_behind_a_green_context},
     {"green-reset", reset_below_a_green_context},
+    {"green-beside-capture", make_green_beside_a_capture},
+    {"green-reset-first", reset_before_the_first_request},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
     {"reset-made", make_behind_an_unseen_reset},
+    {"reset-stream", stream_beside_a_reset},
+    {"reset-green", green_context_beside_a_reset},
+    {"reset-charge", charge_beside_a_reset},
+    {"reset-peer", peer_beside_a_reset},
+    {"peer-stream", end_a_peers_stream},
+    {"reset-peer-frees", free_behind_a_peers_reset},
+    {"reset-frees", free_behind_a_reset},
+    {"reset-of-peer", free_before_a_peers_reset},
+    {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},
     {"made-again", make_beside_another_thread},
 };

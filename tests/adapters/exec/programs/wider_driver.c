@@ -410,15 +410,27 @@ EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context);
 
 /* ---- contexts ---- */
 
+/* What a reset takes in front of the end of the streams; any thread. */
+static _Atomic unsigned delay_ms;
+
+EXPORT CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
+
+CUresult CUDAAPI cuNewDelay(unsigned milliseconds)
+{
+    delay_ms = milliseconds;
+    return CUDA_SUCCESS;
+}
+
 /* Takes long behind the end of the streams. */
 static CUresult CUDAAPI reset_slow(CUdevice device)
 {
     CUresult (*reset)(CUdevice);
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
-    const CUresult result = reset(device);
+    nanosleep(&(struct timespec){.tv_nsec = delay_ms * 1000000L}, NULL);
     for (CUgreenCtx each = all_green; each; each = each->next)
-        each->dead = true;
+        each->dead |= each->device == device;
+    const CUresult result = reset(device);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
@@ -557,6 +569,7 @@ static const struct {
     OWN("cuDevResourceGenerateDesc", 0, cuDevResourceGenerateDesc),
     OWN("cuCtxSetCurrent", 0, cuCtxSetCurrent),
     OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuNewDelay", 0, cuNewDelay),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
     OWN("cuCtxDestroy", 0, destroy_context),
