@@ -75,7 +75,7 @@ static const char *text_of(strata_stale_reason reason)
     case STRATA_STALE_SHUTTING_DOWN:
         return "its device is shutting down";
     case STRATA_STALE_CONTEXT_REBUILT:
-        return "the context was rebuilt; make new references";
+        return "the context was rebuilt since, or is lost; make new references once there is one";
     case STRATA_STALE_NOT:
         break;
     }
