@@ -78,6 +78,7 @@ static const struct {
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */
     {"launches_wait_for_uses_of_the_blocks_that_live_in_the_pool", "[pool", untaken},
     {"graphs_that_share_memory_are_launched_and_destroyed", "", threads},
+    {"a_trim_gives_back_what_is_free_below_before_it_waits_for_checks", "", threads}, /* one trims, one looks */
 
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[direct", whole},
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[pool", whole},
