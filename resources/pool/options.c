@@ -122,8 +122,7 @@ static const strata_option pool_text_options[] = {
     {"slack", STRATA_OPTION_UINT, offsetof(pool_text, options.overhead), NULL,
      "the old name of overhead, in thousandths"},
     {"chunk", STRATA_OPTION_SIZE, offsetof(pool_text, options.chunk), NULL,
-     "largest piece of memory from the device; default: 32MiB, or a quarter of what is made at once, or 16MiB where "
-     "memory "
+     "largest piece of memory from the device; default: 32MiB, or a quarter of what is made at once; 16MiB where it "
      "cannot be moved"},
     {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, options.chunk), NULL, "the old name of chunk"},
     {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, options.cache), NULL,

@@ -3,8 +3,8 @@
  *     allowed = peak + min(max(peak * (share + bought), kept by threads), (limit - peak) / 2)
  *
  * A request that no free memory serves gets new memory within `allowed`. Beyond it free memory is moved to where it is
- * needed, and each chunk moved buys a little more for later. What is still missing is made, up to the limit. So memory
- * is taken while it is plenty, and the less is held beyond what is live the closer the limit is.
+ * needed, and each chunk moved after the first ones buys a little more for later. What is still missing is made, up to
+ * the limit. So memory is taken while it is plenty, and the less is held beyond what is live the closer the limit is.
  *
  * No clock: equal calls hold equal memory, except for what the device has completed and for decay. */
 #ifndef STRATA_RESOURCES_POOL_POLICY_H
@@ -16,18 +16,19 @@
 
 /* All constants that decide about memory. Source: docs/measurements.md, "The pool's policy". Value, unit, reason. */
 enum {
-    POOL_SHARE = 44,           /* thousandths of the peak: a tenth held 2 % more on eight traces, no pass was faster */
-    POOL_SHARE_FIXED = 250,    /* thousandths; memory that cannot be moved is given back instead */
-    POOL_SHARE_MOST = 1000000, /* thousandths; never moved while half of what is left suffices */
-    POOL_BUY = 2,              /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
-                                  go on moving stop soon */
-    POOL_MOVES_FREE = 32,      /* chunks that are moved before the first buys: gpt_train holds 1.044 instead of 1.095 */
-    POOL_SHARE_POLLING = 40,   /* thousandths more, once, if streams are often asked: serving asks a sixth less */
-    POOL_LEFT_SHARE = 2,       /* of what is left below the limit, at most this part is held: others need it too */
-    POOL_CHUNK_SHARE = 512,    /* of what is left, a chunk: a cost by the chunk, a waste by its size, */
-    POOL_LIMITED_SHARE = 2048, /* and below max_size: with 512, gpt_train is refused a request at 1.03 times live */
-    POOL_GROW_SHARE = 32,      /* of the reserved, least growth at the end of memory: few driver calls */
-    POOL_SMALL_SHARE = 16,     /* of the small side's memory, its largest chunk and least growth */
+    POOL_SHARE = 44,            /* thousandths of the peak: a tenth held 2 % more on eight traces, no pass was faster */
+    POOL_SHARE_FIXED = 250,     /* thousandths; memory that cannot be moved is given back instead */
+    POOL_SHARE_MOST = 1000000,  /* thousandths; never moved while half of what is left suffices */
+    POOL_BUY = 2,               /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
+                                   go on moving stop soon */
+    POOL_MOVES_FREE = 32,       /* chunks that are moved before the first buys: without them copies of gpt_train hold
+                                   1.058 in the mean, not 1.037 */
+    POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
+    POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */
+    POOL_CHUNK_SHARE = 512,     /* of what is left, a chunk: a cost by the chunk, a waste by its size, */
+    POOL_LIMITED_SHARE = 2048,  /* and below max_size: with 512, gpt_train is refused a request at 1.03 times live */
+    POOL_GROW_SHARE = 32,       /* of the reserved, least growth at the end of memory: few driver calls */
+    POOL_SMALL_SHARE = 16,      /* of the small side's memory, its largest chunk and least growth */
     POOL_SMALL_BLOCK = 1 << 20, /* bytes; blocks below it live apart */
     POOL_KEPT_MOST = 64,        /* MiB that threads keep, for which the pool grows */
     POOL_CHUNK_MEMORY = 4,      /* MiB: largest chunk with prefer=memory */
@@ -42,8 +43,8 @@ struct pool;
 struct pool_need;
 
 typedef struct pool_policy {
-    double share,
-        buys;      /* of the peak, from the start and for each chunk moved after the first; constant once started */
+    double share;  /* of the peak, from the start; constant once started, as the next */
+    double buys;   /* of the peak, for each chunk moved after the first ones */
     double bought; /* guarded by map_lock, like all below */
     bool spares_polls;
     uint64_t moved;              /* chunks, for requests that were served by it */
