@@ -246,6 +246,26 @@ static void refuse_to_mark(unsigned good)
     strata_cu.StreamSynchronize = refuse_to_synchronize;
 }
 
+static void check_left_unmarked(strata_status status)
+{
+    assert_true(test_fault_end() > 0);
+    assert_int_not_equal(status, STRATA_SUCCESS);
+}
+
+static void write_unmarked(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    check_ok(prepare(fixture, block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block->address, 0x33, BYTES, stream);
+    refuse_to_mark(0);
+    check_left_unmarked(finish(fixture, block, stream, STRATA_ACCESS_WRITE));
+}
+
+static void record_unmarked(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    refuse_to_mark(0);
+    check_left_unmarked(strata_runtime_record_block_use(fixture->runtime, block, stream, STRATA_ACCESS_WRITE));
+}
+
 static void destroy_stream(test_fixture *fixture, CUstream stream)
 {
     test_stream_forget(fixture, stream);
@@ -273,12 +293,7 @@ static void work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pe
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
     write_with_event(fixture, &block, stream);
-    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
-    test_fill(block.address, 0x33, BYTES, stream);
-    refuse_to_mark(0);
-    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
-    assert_true(test_fault_end() > 0);
-    assert_int_not_equal(status, STRATA_SUCCESS);
+    write_unmarked(fixture, &block, stream);
     destroy_stream(fixture, stream);
     check_refused(fixture, &block, reader);
     check_last_error(STRATA_ERROR_STREAM_MISUSE, "strata_runtime_reap_pending");
@@ -298,12 +313,7 @@ static void work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
-    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
-    test_fill(block.address, 0x33, BYTES, stream);
-    refuse_to_mark(0);
-    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
-    assert_true(test_fault_end() > 0);
-    assert_int_not_equal(status, STRATA_SUCCESS);
+    write_unmarked(fixture, &block, stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     check_refused(fixture, &block, reader);
     check_last_error(STRATA_ERROR_STREAM_MISUSE, "known once a later use of that stream is recorded; its device is");
@@ -317,10 +327,7 @@ static void work_after_a_wait_for_the_device_is_waited_for_again(test_fixture *f
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
     write_with_event(fixture, &block, stream);
-    refuse_to_mark(0);
-    const strata_status status = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
-    assert_true(test_fault_end() > 0);
-    assert_int_not_equal(status, STRATA_SUCCESS);
+    record_unmarked(fixture, &block, stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     test_stall *stall = test_stall_begin(stream);
     test_fill(block.address, 0x22, BYTES, stream);
@@ -376,10 +383,7 @@ static void a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, BYTES, reader);
     write_with_event(fixture, &block, stream);
-    refuse_to_mark(0);
-    const strata_status left = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
-    assert_true(test_fault_end() > 0);
-    assert_int_not_equal(left, STRATA_SUCCESS);
+    record_unmarked(fixture, &block, stream);
     destroy_stream(fixture, stream);
     unsigned findings = 0;
     refuse_to_wait();
@@ -403,12 +407,7 @@ static void work_that_is_left_unmarked_during_a_wait_for_the_device_is_not_learn
     write_with_event(fixture, &block, stream);
     const uint64_t before = strata_timelines_failures();
     test_stall *stall = test_stall_begin(stream);
-    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
-    test_fill(block.address, 0x33, BYTES, stream);
-    refuse_to_mark(0);
-    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
-    assert_true(test_fault_end() > 0);
-    assert_int_not_equal(status, STRATA_SUCCESS);
+    write_unmarked(fixture, &block, stream);
     strata_timelines_note_device_wait(device, before);
     check_refused(fixture, &block, reader);
     assert_true(strata_timelines_need_device_wait(device));
