@@ -135,33 +135,44 @@ static void a_kernel_that_faults_costs_the_generation_and_not_the_service(void *
     check_ok(strata_service_destroy(own));
 }
 
-/* In each way of completion: a context in error runs no host function. */
+/* Whether all was answered within a tenth of a second after the fault. */
+static bool are_answered_at_once(strata_completion_mode mode)
+{
+    enum { BEHIND = 20 };
+    strata_service_options options = test_options;
+    options.completion = mode;
+    strata_service *own = test_service_make(&options);
+    strata_ref *ref = test_service_allocate(own, 64);
+    strata_host_buffer *buffer = test_buffer(64, 1);
+    strata_future *behind[BEHIND], *fault = test_poison(own);
+    for (int i = 0; i < BEHIND; i++)
+        if (strata_service_copy_from_host(own, buffer, ref, NULL, &behind[i]) != STRATA_SUCCESS)
+            behind[i] = NULL; /* it is known already */
+    strata_future_wait(fault);
+    const uint64_t told = test_clock();
+    for (int i = 0; i < BEHIND; i++)
+        if (behind[i])
+            strata_host_buffer_release(test_take(behind[i]).buffer);
+    const uint64_t took = test_clock() - told;
+    assert_int_equal(test_take(fault).failure, STRATA_FAILURE_POISONED);
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+    return took < test_long_enough(100000000);
+}
+
+/* In each way of completion: a context in error runs no host function. On a busy machine a thread may not run for
+ * longer than that; what waits for something else than the fault takes longer each time. */
 static void what_is_behind_a_kernel_that_faults_is_answered_at_once(void **state)
 {
     (void)state;
-    enum { BEHIND = 20 };
     for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
-        strata_service_options options = test_options;
-        options.completion = (strata_completion_mode)mode;
-        strata_service *own = test_service_make(&options);
-        strata_ref *ref = test_service_allocate(own, 64);
-        strata_host_buffer *buffer = test_buffer(64, 1);
-        strata_future *behind[BEHIND], *fault = test_poison(own);
-        for (int i = 0; i < BEHIND; i++)
-            if (strata_service_copy_from_host(own, buffer, ref, NULL, &behind[i]) != STRATA_SUCCESS)
-                behind[i] = NULL; /* it is known already */
-        strata_future_wait(fault);
-        const uint64_t told = test_clock();
-        for (int i = 0; i < BEHIND; i++)
-            if (behind[i])
-                strata_host_buffer_release(test_take(behind[i]).buffer);
-        assert_true(test_clock() - told < test_long_enough(100000000));
-        assert_int_equal(test_take(fault).failure, STRATA_FAILURE_POISONED);
-        check_ok(strata_ref_release(test_service_allocate(own, 64)));
-        assert_int_equal(strata_host_buffer_handles(buffer), 1);
-        strata_host_buffer_release(buffer);
-        check_ok(strata_ref_release(ref));
-        check_ok(strata_service_destroy(own));
+        bool at_once = false;
+        for (int tries = 0; tries < 5 && !at_once; tries++)
+            at_once = are_answered_at_once((strata_completion_mode)mode);
+        assert_true(at_once);
     }
 }
 
