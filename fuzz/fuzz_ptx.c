@@ -76,10 +76,11 @@ static void check_globals(CUmodule module, const sim_ptx_global *globals)
 /* The kernels that the simulated driver knows by name. */
 static bool is_known(const char *name)
 {
-    static const char *const known[] = {"strata_pattern_fill", "strata_pattern_check", "strata_guard_fill",
-                                        "strata_guard_check"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(name, known[i]) == 0)
+#define ROW(known, host_kernel) #known,
+    static const char *const names[] = {SIM_HOST_KERNELS(ROW)};
+#undef ROW
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
             return true;
     return false;
 }
@@ -87,11 +88,11 @@ static bool is_known(const char *name)
 static void check_functions(CUmodule module, const sim_ptx_entry *entries)
 {
     for (const sim_ptx_entry *entry = entries; entry; entry = entry->next) {
-        bool has_twin = is_known(entry->name);
+        bool has_host_kernel = is_known(entry->name);
         CUfunction function, again;
         CUresult result = strata_cu.ModuleGetFunction(&function, module, entry->name);
-        assert_int_equal(result, has_twin ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
-        if (!has_twin)
+        assert_int_equal(result, has_host_kernel ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+        if (!has_host_kernel)
             continue;
         check_cu(strata_cu.ModuleGetFunction(&again, module, entry->name));
         assert_ptr_equal(function, again);

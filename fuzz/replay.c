@@ -1,8 +1,10 @@
 /* A main for fuzz targets without libFuzzer: runs the named files, and the files in the named folders, in order. A
  * failed check or a sanitizer ends the program; the last name printed is the input's. */
 #include "fuzz/begin.h"
+#include "support/signal_stack.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -80,6 +82,7 @@ int main(int count, char **arguments)
 {
     size_t ran = 0;
     LLVMFuzzerInitialize(&count, &arguments);
+    test_print_stack_on_signal(SIGABRT);
     for (int i = 1; i < count; i++) {
         struct stat facts;
         bool is_folder = stat(arguments[i], &facts) == 0 && S_ISDIR(facts.st_mode);

@@ -113,7 +113,7 @@ static uint64_t parameter(const strata_sim_launch *launch, unsigned index)
     return value;
 }
 
-static void pattern_fill(strata_sim_launch *launch)
+void sim_pattern_fill(strata_sim_launch *launch)
 {
     uint64_t address = parameter(launch, 0);
     uint64_t bytes = parameter(launch, 1);
@@ -129,7 +129,7 @@ static void pattern_fill(strata_sim_launch *launch)
     memcpy(to + words * WORD, &last, bytes % WORD);
 }
 
-static void pattern_check(strata_sim_launch *launch)
+void sim_pattern_check(strata_sim_launch *launch)
 {
     uint64_t address = parameter(launch, 0);
     uint64_t bytes = parameter(launch, 1);
@@ -154,12 +154,12 @@ static void pattern_check(strata_sim_launch *launch)
 
 strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as)
 {
+#define ROW(name, host_kernel) {#name, host_kernel},
     static const struct {
         const char *name;
         strata_sim_kernel host_kernel;
-    } host_kernels[] = {{"strata_pattern_fill", pattern_fill},         {"strata_pattern_check", pattern_check},
-                        {"strata_guard_check", sim_guard_check},       {"strata_guard_fill", sim_guard_fill},
-                        {"strata_demo_bias_relu", sim_demo_bias_relu}, {"strata_demo_multiply", sim_demo_multiply}};
+    } host_kernels[] = {SIM_HOST_KERNELS(ROW)};
+#undef ROW
     for (size_t i = 0; i < sizeof host_kernels / sizeof host_kernels[0]; i++) {
         if (strcmp(name, host_kernels[i].name) == 0) {
             *known_as = host_kernels[i].name;

@@ -53,11 +53,24 @@ void sim_module_free(CUmodule module);
 strata_sim_kernel sim_kernel_find(const char *name, const char **known_as); /* a name that stays */
 CUresult sim_kernel_register(const char *name, strata_sim_kernel host_kernel);
 void sim_registered_kernels_close(void);
-strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as); /* Strata's own; host_kernels.c */
-void sim_guard_check(strata_sim_launch *launch);                                 /* guard_host_kernel.c */
-void sim_guard_fill(strata_sim_launch *launch);
+
+/* Strata's own kernels, which are known from the start: ROW(name, host kernel). */
+#define SIM_HOST_KERNELS(ROW)                      \
+    ROW(strata_pattern_fill, sim_pattern_fill)     \
+    ROW(strata_pattern_check, sim_pattern_check)   \
+    ROW(strata_guard_fill, sim_guard_fill)         \
+    ROW(strata_guard_check, sim_guard_check)       \
+    ROW(strata_demo_bias_relu, sim_demo_bias_relu) \
+    ROW(strata_demo_multiply, sim_demo_multiply)
+
+strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as);
+void sim_pattern_fill(strata_sim_launch *launch); /* host_kernels.c */
+void sim_pattern_check(strata_sim_launch *launch);
+void sim_guard_fill(strata_sim_launch *launch); /* guard_host_kernel.c */
+void sim_guard_check(strata_sim_launch *launch);
 void sim_demo_bias_relu(strata_sim_launch *launch); /* demo_host_kernels.c */
 void sim_demo_multiply(strata_sim_launch *launch);
+
 const char *sim_kernel_name(const sim_op *op);
 bool sim_kernel_run(sim_op *op);                                     /* false after an illegal access */
 sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel); /* NULL without memory */
