@@ -8,6 +8,7 @@
 #include "service/isolated/wire.h"
 #include "service/worker/worker.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -68,7 +69,10 @@ static void listen_once(session *run)
     const unsigned char *payload;
     size_t bytes;
     wire_result result;
-    assert_true(poll(&watched, 1, WAIT_MS) == 1);
+    int ready;
+    while ((ready = poll(&watched, 1, WAIT_MS)) < 0 && errno == EINTR) /* libFuzzer's alarm */
+        continue;
+    assert_true(ready == 1);
     if (wire_fill(&run->in, run->near) == WIRE_GONE)
         run->over = true;
     while ((result = wire_next(&run->in, &head, &payload, &bytes)) == WIRE_GOES_ON)
