@@ -1,9 +1,11 @@
 /* Decay: chunks that were free throughout a window of time are returned after it, a few with each call that comes.
  *
- * Each 2 MiB of addresses has the number of the last window in which it was used, and so has each 32 MiB that were used
- * whole: a number for each 2 MiB of a large block took a third of its miss. The numbers cover 128 GiB and wrap around.
- * Threads that take memory from the heap write them; the thread that ends a window writes them for memory in use. What
- * was used in this window or the last stays, since a take may be recorded late.
+ * Ranges of addresses have the number of the last window in which they were used: each 2 MiB, each 4 MiB and so on to
+ * 1 GiB. A block writes the numbers of the ranges that it touches of one size, at most a 16th of its own, so 33 at
+ * most: a number for each 2 MiB of a large block took a third of its miss, one for each 32 MiB a fifth. So what lies
+ * beside a large block that is taken again and again, up to a 16th of it on either side, counts as used. The numbers
+ * cover 128 GiB and wrap around. Threads that take memory from the heap write them; the thread that ends a window
+ * writes them for chunks in use. What was used in this window or the last stays, since a take may be recorded late.
  *
  * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
  * for the device or a lock. */
@@ -14,9 +16,9 @@
 #include "resources/pool/thread_cache.h"
 
 enum {
-    UNIT = 2 << 20,   /* bytes */
+    UNIT = 2 << 20,   /* bytes, of the smallest ranges */
     UNITS = 64 << 10, /* 128 GiB */
-    GROUP = 16,       /* units; a block of 4 GiB writes 128 groups and at most 30 units */
+    SIZES = 10,       /* of ranges, 2 MiB to 1 GiB */
     STEP_CHUNKS = 4,  /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
                          125 us (docs/measurements.md) */
 };
@@ -24,9 +26,8 @@ enum {
 #define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the units cover */
 
 typedef struct pool_use_marks {
-    _Atomic uint8_t window;                    /* this one's number; written under map_lock, any thread reads */
-    _Atomic uint8_t last[UNITS];               /* by any thread, relaxed */
-    _Atomic uint8_t last_whole[UNITS / GROUP]; /* of groups used whole; as last */
+    _Atomic uint8_t window;          /* this one's number; written under map_lock, any thread reads */
+    _Atomic uint8_t last[2 * UNITS]; /* UNITS of the smallest ranges, then half as many; by any thread, relaxed */
 } pool_use_marks;
 
 /* ---- marks ---- */
@@ -36,38 +37,39 @@ static uint8_t load(const _Atomic uint8_t *mark)
     return atomic_load_explicit(mark, memory_order_relaxed);
 }
 
-static void mark_each(_Atomic uint8_t *marks, uint64_t from, uint64_t end, uint64_t count, uint8_t window)
+/* Of the range of UNIT << size bytes that has the unit. */
+static size_t mark_of(unsigned size, uint64_t unit)
 {
-    for (; from < end; from++)
-        atomic_store_explicit(&marks[from % count], window, memory_order_relaxed);
+    return (size_t)(2 * UNITS - (2 * UNITS >> size)) + ((unit & (UNITS - 1)) >> size);
+}
+
+/* The ranges whose numbers a block of so many units writes. */
+static unsigned size_for(uint64_t units)
+{
+    const unsigned bits = 63 - (unsigned)__builtin_clzll(units);
+    if (bits < 4)
+        return 0;
+    return bits - 4 < SIZES ? bits - 4 : SIZES - 1;
 }
 
 static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
 {
     const uint8_t window = load(&marks->window);
-    const uint64_t from = address / UNIT, end = (address + bytes - 1) / UNIT + 1;
-    const uint64_t first = (from + GROUP - 1) / GROUP, last = end / GROUP; /* groups between */
-    const bool any = first < last;
-    mark_each(marks->last, from, any ? first * GROUP : end, UNITS, window);
-    if (!any)
-        return;
-    mark_each(marks->last_whole, first, last, UNITS / GROUP, window);
-    mark_each(marks->last, last * GROUP, end, UNITS, window);
-}
-
-static bool is_recent(uint8_t window, const _Atomic uint8_t *mark)
-{
-    return (uint8_t)(window - load(mark)) <= 1;
+    const uint64_t from = address / UNIT, last = (address + bytes - 1) / UNIT;
+    const unsigned size = size_for(last - from + 1);
+    for (uint64_t unit = from >> size << size; unit <= last; unit += UINT64_C(1) << size)
+        atomic_store_explicit(&marks->last[mark_of(size, unit)], window, memory_order_relaxed);
 }
 
 /* In this window or the last. */
 static bool is_marked(const pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
 {
     const uint8_t window = load(&marks->window);
+    const uint64_t from = address / UNIT, last = (address + bytes - 1) / UNIT;
     bool marked = false;
-    for (uint64_t unit = address / UNIT; unit <= (address + bytes - 1) / UNIT && !marked; unit++)
-        marked = is_recent(window, &marks->last[unit % UNITS]) ||
-                 is_recent(window, &marks->last_whole[unit % UNITS / GROUP]);
+    for (unsigned size = 0; size < SIZES; size++)
+        for (uint64_t unit = from >> size << size; unit <= last && !marked; unit += UINT64_C(1) << size)
+            marked = (uint8_t)(window - load(&marks->last[mark_of(size, unit)])) <= 1;
     return marked;
 }
 

@@ -228,7 +228,7 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     test_free_on(fixture, &more, stream);
 }
 
-/* However much that is: all that a block was cut from, and nothing else. */
+/* However much that is: all that a block was cut from, and at most a 16th of it on either side. */
 static void what_a_large_block_was_in_has_another_window(test_fixture *fixture)
 {
     enum { CALLS = 12 };
@@ -243,7 +243,7 @@ static void what_a_large_block_was_in_has_another_window(test_fixture *fixture)
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     pass(1);
     make_slow_calls(fixture, CALLS, stream);
-    assert_amount(reserved(fixture) == 78 * MIB + CHUNK);
+    assert_amount(reserved(fixture) >= 78 * MIB + CHUNK && reserved(fixture) <= (78 + 2 * 78 / 16) * MIB + CHUNK);
     pass(1);
     make_slow_calls(fixture, CALLS, stream);
     assert_amount(reserved(fixture) == CHUNK);
