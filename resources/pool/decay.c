@@ -43,20 +43,21 @@ static size_t mark_of(unsigned size, uint64_t unit)
     return (size_t)(2 * UNITS - (2 * UNITS >> size)) + ((unit & (UNITS - 1)) >> size);
 }
 
-/* The ranges whose numbers a block of so many units writes. */
-static unsigned size_for(uint64_t units)
+/* The ranges whose numbers a block writes. */
+static unsigned size_for(uint64_t bytes)
 {
+    const uint64_t units = bytes / UNIT + 1;
     const unsigned bits = 63 - (unsigned)__builtin_clzll(units);
     if (bits < 4)
         return 0;
     return bits - 4 < SIZES ? bits - 4 : SIZES - 1;
 }
 
-static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
+/* In ranges of UNIT << size bytes. */
+static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes, unsigned size)
 {
     const uint8_t window = load(&marks->window);
     const uint64_t from = address / UNIT, last = (address + bytes - 1) / UNIT;
-    const unsigned size = size_for(last - from + 1);
     for (uint64_t unit = from >> size << size; unit <= last; unit += UINT64_C(1) << size)
         atomic_store_explicit(&marks->last[mark_of(size, unit)], window, memory_order_relaxed);
 }
@@ -89,7 +90,7 @@ void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_marks *marks = marks_of(self);
     if (marks)
-        mark_range(marks, place_of(self, address), bytes);
+        mark_range(marks, place_of(self, address), bytes, size_for(bytes));
 }
 
 /* Free since the last window began; else records use. map_lock is held. */
@@ -107,7 +108,7 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        mark_range(marks, place, bytes);
+        mark_range(marks, place, bytes, 0);
     return is_free && complete && !is_marked(marks, place, bytes);
 }
 
@@ -238,7 +239,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     }
     if (status == STRATA_SUCCESS) {
         if (marks)
-            mark_range(marks, 0, (uint64_t)UNITS * UNIT);
+            mark_range(marks, 0, (uint64_t)UNITS * UNIT, SIZES - 1);
         atomic_store_explicit(&decay->marks, marks, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_coarse(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->pending, false, memory_order_relaxed);
