@@ -48,7 +48,9 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
     const bool remappable = store->source->remappable && !at->contiguous;
     for (int i = 0; i < DESTROY_TRIES && remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address); i++)
+    for (int i = 0; i < DESTROY_TRIES && at->former; i++)
+        pool_chunk_store_unmap_former(store, chunk);
+    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->former; i++)
         pool_chunk_store_drop(store, chunk);
 }
 
@@ -227,6 +229,35 @@ CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks,
         store->chunks[chunks[i]].in_hand = true;
     }
     return result;
+}
+
+void pool_chunk_store_leave(pool_chunk_store *store, uint32_t chunk)
+{
+    pool_chunk *at = &store->chunks[chunk];
+    at->former = at->address;
+    at->address = 0;
+    at->in_hand = true;
+    store->formers++;
+}
+
+CUresult pool_chunk_store_unmap_former(pool_chunk_store *store, uint32_t chunk)
+{
+    pool_chunk *at = &store->chunks[chunk];
+    const CUresult result = store->source->unmap(store, at->former, pool_chunk_bytes(at));
+    if (result == CUDA_SUCCESS) {
+        at->former = 0;
+        store->formers--;
+    }
+    return result;
+}
+
+void pool_chunk_store_go_back(pool_chunk_store *store, uint32_t chunk)
+{
+    pool_chunk *at = &store->chunks[chunk];
+    at->address = at->former;
+    at->former = 0;
+    at->in_hand = false;
+    store->formers--;
 }
 
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)

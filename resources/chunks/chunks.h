@@ -1,6 +1,7 @@
-/* A pool's chunks, by number. A remappable chunk is mapped in one place at a time, in an address range many times the
- * device's memory: there is always room next to given memory. Callers ensure that no work can touch what they unmap or
- * return. Guarded by map_lock, except pool_chunk_store_return. */
+/* A pool's chunks, by number. A remappable chunk is mapped in one place, in an address range many times the device's
+ * memory: there is always room next to given memory. One that was moved in stream order is mapped in its former place
+ * too, until its work there is over. Callers ensure that no work can touch what they unmap or return. Guarded by
+ * map_lock, except pool_chunk_store_return. */
 #ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
 #define STRATA_RESOURCES_CHUNKS_CHUNKS_H
 
@@ -19,6 +20,7 @@ typedef struct pool_chunk {
         uint32_t next;                       /* next unused number */
     };
     CUdeviceptr address;     /* 0: unmapped */
+    CUdeviceptr former;      /* mapped there too, for unfinished work; 0: not */
     uint32_t units;          /* 0: unused number */
     uint32_t held : 26;      /* holds (holds.h) */
     uint32_t side : 1;       /* fixed: pool_side of its extents */
@@ -29,7 +31,7 @@ typedef struct pool_chunk {
     uint32_t unmapped : 1;   /* contiguous: a part of its return is done */
 } pool_chunk;
 
-_Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a chunk");
+_Static_assert(sizeof(pool_chunk) == 32, "a block of some MiB can afford its share of a chunk");
 
 enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 26) - 1 };
 #define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
@@ -57,6 +59,7 @@ typedef struct pool_chunk_store {
     uint64_t granule;   /* of mappings; smallest chunk */
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
+    uint32_t formers;                 /* chunks with a former place */
     uint64_t reserved;                /* in chunks */
     uint64_t requested;               /* in chunks being requested */
     bool abandoned;                   /* guarded by map_lock, as the next */
@@ -107,7 +110,16 @@ CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdevicep
 /* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
-/* Returns an unmapped chunk, or a contiguous one. */
+/* Its address becomes its former place, and it counts as unmapped. */
+void pool_chunk_store_leave(pool_chunk_store *store, uint32_t chunk);
+
+/* Unmaps its former place. */
+CUresult pool_chunk_store_unmap_former(pool_chunk_store *store, uint32_t chunk);
+
+/* Of an unmapped chunk: its former place is its address again. */
+void pool_chunk_store_go_back(pool_chunk_store *store, uint32_t chunk);
+
+/* Returns an unmapped chunk without a former place, or a contiguous one. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
 /* An int (file descriptor) or a CUmemFabricHandle, by export type. */

@@ -216,11 +216,16 @@ void pool_heap_take(pool_heap *heap, uint32_t slot)
     extent->state = POOL_TAKEN;
 }
 
+void pool_heap_put_away(pool_heap *heap, uint32_t slot)
+{
+    count(heap, slot, POOL_TAKEN, POOL_AWAY);
+    pool_extent_at(heap, slot)->state = POOL_AWAY;
+}
+
 void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 {
     pool_heap_take(heap, slot);
-    count(heap, slot, POOL_TAKEN, POOL_AWAY);
-    pool_extent_at(heap, slot)->state = POOL_AWAY;
+    pool_heap_put_away(heap, slot);
 }
 
 /* Whether an extent that becomes free and waits for `timeline` takes in complete neighbours, which then wait too: if

@@ -35,7 +35,7 @@ typedef enum pool_state {
     POOL_FREE,
     POOL_HOLE,
     POOL_AWAITED, /* by a thread that waits for its points */
-    POOL_AWAY,    /* addresses without usable memory */
+    POOL_AWAY,    /* addresses without usable memory: a hole being filled, or memory's former place */
     POOL_CHUNK,   /* no extent: a block of the layer below (chunks/upstream.c) */
 } pool_state;
 
@@ -149,6 +149,9 @@ void pool_heap_take(pool_heap *heap, uint32_t slot);
 
 /* The state is POOL_AWAY. */
 void pool_heap_take_away(pool_heap *heap, uint32_t slot);
+
+/* An extent of the caller's; it keeps its points. */
+void pool_heap_put_away(pool_heap *heap, uint32_t slot);
 
 /* Frees an extent of the caller's. Joins it with neighbours of its tree; also with complete ones that are no larger if
  * its tree has nearly all pending memory. */

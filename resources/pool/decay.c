@@ -99,7 +99,7 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = pool_chunk_bytes(chunk);
     bool complete;
-    if (!bytes || chunk->held || chunk->in_hand || chunk->leaving)
+    if (!bytes || chunk->former || chunk->held || chunk->in_hand || chunk->leaving)
         return false;
     if (!chunk->address || chunk->useless)
         return true;
@@ -121,6 +121,7 @@ static void end_window(pool *self)
     pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_poll(self);
+    pool_unmap_formers(self);
     atomic_store_explicit(&marks->window, (uint8_t)(load(&marks->window) + 1), memory_order_relaxed);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         is_unused(self, marks, number);

@@ -146,11 +146,12 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
     strata_spin_take(&self->lock);
     const uint32_t kept = keep_of_fit(self, fit, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
-    outcome->no_host_memory |= made && !kept;
-    if (kept)
+    const bool ready = kept && pool_chunk_list_inherit(self, chunks, kept);
+    outcome->no_host_memory |= made && !ready;
+    if (ready)
         outcome->result =
             pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &outcome->call);
-    const bool mapped = kept && outcome->result == CUDA_SUCCESS;
+    const bool mapped = ready && outcome->result == CUDA_SUCCESS;
     if (mapped)
         pool_decay_record(self, kept);
     const bool gone = mapped || pool_chunk_list_drop(self, chunks->numbers, chunks->count);
@@ -235,8 +236,8 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
 static uint64_t movable_bytes(pool *self, const pool_remap_terms *how, uint64_t room)
 {
     strata_spin_take(&self->lock);
-    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, room, how->may_wait) -
-                           pool_remappable_bytes(self, how->from, how->to, room, how->may_wait);
+    const uint64_t bytes = pool_remappable_bytes(self, how, 0, UINT64_MAX, room) -
+                           pool_remappable_bytes(self, how, how->from, how->to, room);
     strata_spin_release(&self->lock);
     return bytes;
 }
@@ -249,9 +250,11 @@ static uint64_t less(uint64_t bytes, uint64_t by)
 /* What has to be made in any case, `needed` bytes less what moves or is exchanged. UINT64_MAX: not to be had. */
 static uint64_t indispensable_bytes(pool *self, const pool_remap_terms *how, uint64_t most)
 {
-    const uint64_t moved = movable_bytes(self, how, how->room), free = movable_bytes(self, how, UINT64_MAX);
-    const uint64_t made = less(how->needed, moved), exchanged = free - moved;
-    return !made || self->store.reserved + made <= most + exchanged ? less(how->needed, free) : UINT64_MAX;
+    const pool_remap_terms gone = pool_terms_without_order(how);
+    const uint64_t moved = movable_bytes(self, how, how->room);
+    const uint64_t exchanged = movable_bytes(self, &gone, UINT64_MAX) - movable_bytes(self, &gone, how->room);
+    const uint64_t made = less(how->needed, moved);
+    return !made || self->store.reserved + made <= most + exchanged ? less(how->needed, moved + exchanged) : UINT64_MAX;
 }
 
 /* What is indispensable is made first: if the device refuses it, nothing has been moved. Then free chunks that fit,
@@ -274,9 +277,21 @@ static CUresult get_chunks(pool *self, const pool_need *need, const pool_remap_t
     return outcome->no_host_memory ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-static pool_remap_terms terms_for(const pool_fit *fit, bool may_wait)
+/* Of the stream whose unfinished memory moves in its order: where its progress is learnt, so that former places are
+ * unmapped, and while as many addresses are left as all memory needs. The fit's hole was taken. */
+static uint16_t timeline_in_order(pool *self, const pool_need *need, const pool_fit *fit)
 {
-    return (pool_remap_terms){fit->from, fit->to, fit->needed, fit->room, may_wait};
+    strata_spin_take(&self->lock);
+    const uint64_t addresses = self->heap.halves[need->side].holes.bytes + fit->room;
+    strata_spin_release(&self->lock);
+    return self->takes_finished && addresses >= self->store.reserved ? need->stream->timeline->number
+                                                                     : (uint16_t)POOL_TIMELINE_NONE;
+}
+
+static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_fit *fit, bool may_wait)
+{
+    const uint16_t own = timeline_in_order(self, need, fit);
+    return (pool_remap_terms){fit->from, fit->to, fit->needed, fit->room, own, may_wait};
 }
 
 /* The cheapest one may take in the very memory that would be moved: then others are tried. */
@@ -286,7 +301,7 @@ static bool take_possible_hole(pool *self, const pool_need *need, const pool_mak
     pool_fit last;
     bool found = take_hole_for(self, need, outcome->own_only, UINT64_MAX, NULL, fit);
     for (unsigned tries = 1; found; tries++) {
-        const pool_remap_terms how = terms_for(fit, may_wait);
+        const pool_remap_terms how = terms_for(self, need, fit, may_wait);
         if (indispensable_bytes(self, &how, making->most) != UINT64_MAX)
             return true;
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -305,7 +320,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     strata_call_scope scope;
     if (!take_possible_hole(self, need, making, may_wait, outcome, &fit))
         return POOL_NOTHING;
-    const pool_remap_terms how = terms_for(&fit, may_wait);
+    const pool_remap_terms how = terms_for(self, need, &fit, may_wait);
     if (!pool_enter_scope(self, &scope, outcome)) {
         pool_give_range(self, fit.slot, POOL_HOLE);
         return POOL_NOTHING;
@@ -365,6 +380,7 @@ pool_result pool_grow(pool_search *search)
     outcome->refused = false;
     if (self->takes_finished) /* even if memory grows: shows the stream's progress */
         pool_poll_own(self, &need);
+    pool_unmap_formers(self);
     pool_making *making = &search->making;
     *making = (pool_making){.allowed = pool_allowed(self, &need), .most = pool_most_to_be_had(self, outcome)};
     const uint64_t cheap = making->allowed < making->most ? making->allowed : making->most;

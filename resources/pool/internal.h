@@ -337,6 +337,13 @@ void pool_reserve_initial(pool *self);
  * oom_lock held; map_lock is held. After an error (of the wait, or DRIVER) the range is free. */
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
+/* Unmaps the former places at which no work can be left. map_lock is held. */
+void pool_unmap_formers(pool *self);
+
+/* Waits for the work at a chunk's former place, and unmaps it; another thread may do so. oom_lock and map_lock are
+ * held; the wait drops the latter. Errors: of the wait. */
+strata_status pool_wait_for_former(pool *self, uint32_t number);
+
 /* ---- returning memory: release.c ---- */
 
 /* What is complete first. *bytes: returned. Errors: of kind->give_back_chunk. */

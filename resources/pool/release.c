@@ -8,8 +8,13 @@
  * Errors: as pool_take_out. */
 static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
 {
+    if (self->store.chunks[number].units && self->store.chunks[number].former && may_wait) {
+        const strata_status status = pool_wait_for_former(self, number);
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
     const pool_chunk chunk = self->store.chunks[number];
-    if (!chunk.units || chunk.held || chunk.in_hand)
+    if (!chunk.units || chunk.former || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address && !chunk.useless) {
         const uint32_t slot = pool_take_free_chunk(self, &chunk, may_wait, POOL_TAKEN);
@@ -89,6 +94,9 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     strata_lock_release(&self->map_lock);
     if (before > how->keep && self->takes_finished)
         pool_poll(self);
+    strata_lock_take(&self->map_lock);
+    pool_unmap_formers(self);
+    strata_lock_release(&self->map_lock);
     strata_error_suppress_begin();
     strata_status status = give_back_those(self, &complete);
     if (status == STRATA_SUCCESS && how->may_wait)

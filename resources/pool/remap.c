@@ -1,4 +1,10 @@
-/* Chunks for a request: made, unmapped where free, mapped, and returned after a failure. */
+/* Chunks for a request: made, moved from where they are free, mapped, and returned after a failure.
+ *
+ * A complete chunk is unmapped before it is mapped elsewhere. One that only the request's own stream may still use is
+ * mapped at both addresses for a while: the stream's earlier work goes on at the former one, later work is behind it,
+ * and the host waits for neither. A device sees a write through one address by another in later work (CUDA C++
+ * Programming Guide, "Virtual Aliasing Support"); neither call waits for it (tests/answers/h200.txt, "vmm.map.waits").
+ * The former place is unmapped once its work is known to be over; until then the chunk does not move again. */
 #include "resources/pool/remap.h"
 
 #include "core/base/error.h"
@@ -11,6 +17,22 @@
 
 /* ---- making and mapping ---- */
 
+/* The extent at its former place. */
+static uint32_t former_extent(pool *self, uint32_t number)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t slot = pool_heap_around(&self->heap, self->store.chunks[number].former);
+    strata_spin_release(&self->lock);
+    return slot;
+}
+
+static void go_back(pool *self, uint32_t number)
+{
+    const uint32_t slot = former_extent(self, number);
+    pool_chunk_store_go_back(&self->store, number);
+    pool_give_range(self, slot, POOL_FREE);
+}
+
 bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
 {
     bool gone = true;
@@ -18,7 +40,9 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
         const bool contiguous = self->store.chunks[chunks[i]].contiguous;
         if (self->store.chunks[chunks[i]].address && !contiguous)
             pool_chunk_store_unmap(&self->store, &chunks[i], 1);
-        if (!self->store.chunks[chunks[i]].address || contiguous)
+        if (self->store.chunks[chunks[i]].former && !self->store.chunks[chunks[i]].address)
+            go_back(self, chunks[i]);
+        else if (!self->store.chunks[chunks[i]].address || contiguous)
             pool_chunk_store_drop(&self->store, chunks[i]);
         else
             gone = false;
@@ -143,38 +167,52 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
     return status;
 }
 
+typedef enum pool_work {
+    POOL_OVER,     /* known to be */
+    POOL_IN_ORDER, /* of the request's own stream alone */
+    POOL_OTHERS,
+} pool_work;
+
 typedef struct pool_pick {
     uint32_t chunk;
     uint64_t around; /* bytes of its free extent */
-    bool complete;
+    pool_work work;  /* that may still use it */
 } pool_pick;
 
-/* Complete; then of small extents, which serve least; then large chunks, of which fewer are needed. */
+/* Complete; then in order; then of small extents, which serve least; then large chunks, of which fewer are needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
-    if (a->complete != b->complete)
-        return a->complete;
+    if (a->work != b->work)
+        return a->work < b->work;
     if (a->around != b->around)
         return a->around < b->around;
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-/* `lock` is held. */
-static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
+static pool_work work_on(const strata_entry *entry, const pool_extent *extent, uint16_t own)
+{
+    if (extent->timeline == POOL_TIMELINE_NONE || pool_is_complete(entry))
+        return POOL_OVER;
+    return own != POOL_TIMELINE_NONE && pool_points_timeline(entry) == own ? POOL_IN_ORDER : POOL_OTHERS;
+}
+
+/* Of at most `room` bytes. `lock` is held. */
+static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_t room, uint32_t number,
+                          pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = chunk->contiguous ? UINT64_MAX : pool_chunk_bytes(chunk); /* fits no hole */
-    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || bytes > room)
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->former || chunk->held || chunk->useless || bytes > room)
         return false;
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
-    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
+    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, POOL_OVER};
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
     for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_extent_at(heap, slot)->next) {
-        const bool free_now = pool_extent_at(heap, slot)->timeline == POOL_TIMELINE_NONE;
-        pick->complete = (free_now || pool_is_complete(pool_entry(heap, slot))) && pick->complete;
+        const pool_work work = work_on(pool_entry(heap, slot), pool_extent_at(heap, slot), how->own);
+        pick->work = work > pick->work ? work : pick->work;
     }
-    return pick->around && (pick->complete || may_wait);
+    return pick->around && (pick->work != POOL_OTHERS || how->may_wait);
 }
 
 static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
@@ -192,7 +230,7 @@ static pool_pick *make_picks(pool *self, const pool_remap_terms *how, uint64_t r
     strata_spin_take(&self->lock);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         *count += !touches(&self->store.chunks[number], how->from, how->to) &&
-                  is_remappable(self, room, how->may_wait, number, &picks[*count]);
+                  is_remappable(self, how, room, number, &picks[*count]);
     strata_spin_release(&self->lock);
     return picks;
 }
@@ -211,12 +249,13 @@ static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint
     return number;
 }
 
-uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool may_wait)
+uint64_t pool_remappable_bytes(const pool *self, const pool_remap_terms *how, CUdeviceptr from, CUdeviceptr to,
+                               uint64_t room)
 {
     uint64_t bytes = 0;
     pool_pick pick;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        if (touches(&self->store.chunks[number], from, to) && is_remappable(self, room, may_wait, number, &pick))
+        if (touches(&self->store.chunks[number], from, to) && is_remappable(self, how, room, number, &pick))
             bytes += pool_chunk_bytes(&self->store.chunks[number]);
     return bytes;
 }
@@ -244,18 +283,18 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes its range, after a wait if needed. False: not remappable, or the wait failed. */
+/* Takes its range, after a wait if needed: then no work is left, or the request's own stream's. False: not remappable,
+ * or the wait failed. */
 static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
     strata_spin_take(&self->lock);
     const pool_chunk *chunk = &self->store.chunks[number];
-    const bool can =
-        !touches(chunk, how->from, how->to) && is_remappable(self, UINT64_MAX, how->may_wait, number, &pick);
+    const bool can = !touches(chunk, how->from, how->to) && is_remappable(self, how, UINT64_MAX, number, &pick);
     *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
-    if (!*slot)
-        return false;
+    if (!*slot || pick.work == POOL_IN_ORDER)
+        return *slot != 0;
     strata_error_suppress_begin();
     const strata_status status = wait_for_range(self, *slot);
     strata_error_suppress_end(false);
@@ -304,11 +343,45 @@ static size_t run_length(const pool *self, const uint32_t *numbers, size_t count
     return length;
 }
 
+/* Whether it has work left. */
+static bool leave_place(pool *self, uint32_t number)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t slot = pool_heap_around(&self->heap, self->store.chunks[number].address);
+    const bool leaves = !pool_is_complete(pool_entry(&self->heap, slot));
+    if (leaves)
+        pool_heap_put_away(&self->heap, slot);
+    strata_spin_release(&self->lock);
+    if (leaves)
+        pool_chunk_store_leave(&self->store, number);
+    return leaves;
+}
+
+/* From `first` on, those with work left, which come to the front. Returns how many. */
+static size_t leave_places(pool *self, const pool_chunk_list *chunks, size_t first)
+{
+    size_t end = first;
+    for (size_t i = first; i < chunks->count; i++)
+        if (leave_place(self, chunks->numbers[i])) {
+            const uint32_t number = chunks->numbers[i];
+            chunks->numbers[i] = chunks->numbers[end];
+            chunks->numbers[end++] = number;
+        }
+    return end - first;
+}
+
+static void record_moved(pool *self, pool_chunk_list *chunks, size_t count)
+{
+    atomic_fetch_add_explicit(&self->counts.chunks_moved, count, memory_order_relaxed);
+    chunks->moved += count;
+}
+
 /* From `first` on, adjacent ones by one call. Chunks that stay mapped leave the list. */
 static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
-    uint32_t *numbers = chunks->numbers + first, *kept = numbers;
-    const size_t count = chunks->count - first;
+    const size_t left = leave_places(self, chunks, first), count = chunks->count - first - left;
+    uint32_t *numbers = chunks->numbers + first + left, *kept = numbers;
+    record_moved(self, chunks, left);
     sort_by_address(self, numbers, count);
     for (size_t i = 0, length; i < count; i += length) {
         length = run_length(self, numbers + i, count - i);
@@ -318,8 +391,7 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
-            atomic_fetch_add_explicit(&self->counts.chunks_moved, length, memory_order_relaxed);
-            chunks->moved += length;
+            record_moved(self, chunks, length);
         } else {
             chunks->bytes -= bytes;
         }
@@ -358,15 +430,65 @@ void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk
         unmap_taken(self, chunks, first);
 }
 
+bool pool_chunk_list_inherit(pool *self, const pool_chunk_list *chunks, uint32_t slot)
+{
+    bool all = true;
+    for (size_t i = 0; i < chunks->count && all; i++)
+        if (self->store.chunks[chunks->numbers[i]].former)
+            all = pool_points_add_all(pool_entry(&self->heap, slot),
+                                      pool_entry(&self->heap, former_extent(self, chunks->numbers[i])));
+    return all;
+}
+
+/* Not one that a trim waits for. */
+static void unmap_former(pool *self, uint32_t number)
+{
+    const uint32_t slot = former_extent(self, number);
+    if (pool_extent_at(&self->heap, slot)->state == POOL_AWAY && pool_is_complete(pool_entry(&self->heap, slot)) &&
+        pool_chunk_store_unmap_former(&self->store, number) == CUDA_SUCCESS)
+        pool_give_range(self, slot, POOL_HOLE);
+}
+
+void pool_unmap_formers(pool *self)
+{
+    strata_call_scope scope;
+    if (!self->store.formers)
+        return;
+    strata_error_suppress_begin();
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
+        STRATA_SUCCESS) {
+        for (uint32_t number = 1; number < self->store.chunk_count; number++)
+            if (self->store.chunks[number].units && self->store.chunks[number].former)
+                unmap_former(self, number);
+        strata_call_scope_leave(&scope);
+    }
+    strata_error_suppress_end(false);
+}
+
+strata_status pool_wait_for_former(pool *self, uint32_t number)
+{
+    const uint32_t slot = former_extent(self, number);
+    if (pool_extent_at(&self->heap, slot)->state != POOL_AWAY)
+        return STRATA_SUCCESS;
+    set_state(self, slot, POOL_AWAITED);
+    strata_lock_release(&self->map_lock);
+    const strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, NULL);
+    strata_lock_take(&self->map_lock);
+    set_state(self, slot, POOL_AWAY);
+    unmap_former(self, number);
+    return status;
+}
+
 bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks)
 {
     uint32_t slot;
     size_t count;
-    pool_pick *picks = make_picks(self, how, UINT64_MAX, &count);
+    const pool_remap_terms gone = pool_terms_without_order(how);
+    pool_pick *picks = make_picks(self, &gone, UINT64_MAX, &count);
     const uint32_t number = take_best(self, picks, count, UINT64_MAX);
     strata_host_free(picks);
     const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
-    if (!number || !take_chunk(self, how, number, &slot))
+    if (!number || !take_chunk(self, &gone, number, &slot))
         return false;
     if (self->store.chunks[number].contiguous)
         leave_range(self, number, slot);

@@ -1,0 +1,228 @@
+/* Free memory that its own stream may still use moves in the order of that stream: the host waits for nothing, the old
+ * work goes on at the former addresses, and these are given up once it is over. */
+#include "support/effort.h"
+#include "support/pool.h"
+#include "support/sweep.h"
+
+/* Of 16 MiB, in chunks of 2, with nothing else in the pool:
+ *
+ *     | first | block | second | block |
+ *     0       6       8       14      16 */
+typedef struct scene {
+    strata_block first, second, blocks[2];
+} scene;
+
+static scene set_scene(test_fixture *fixture, CUstream stream)
+{
+    scene made;
+    empty_the_pool(fixture);
+    made.first = test_allocate(fixture, 6 * MIB, stream);
+    made.blocks[0] = test_allocate(fixture, 2 * MIB, stream);
+    made.second = test_allocate(fixture, 6 * MIB, stream);
+    made.blocks[1] = test_allocate(fixture, 2 * MIB, stream);
+    test_write(fixture, &made.blocks[0], 0x61, stream);
+    test_write(fixture, &made.blocks[1], 0x62, stream);
+    check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL));
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
+    return made;
+}
+
+static void end_scene(test_fixture *fixture, scene *made, CUstream stream)
+{
+    for (size_t i = 0; i < 2; i++) {
+        check_ends(fixture, &made->blocks[i], (unsigned char)(0x61 + i), stream);
+        test_free_on(fixture, &made->blocks[i], stream);
+    }
+}
+
+/* Both parts are written and freed behind what holds the stream. */
+static test_stall *free_unfinished(test_fixture *fixture, scene *made, CUstream stream)
+{
+    test_stall *stall = test_stall_begin(stream);
+    test_write(fixture, &made->first, 0x11, stream);
+    test_write(fixture, &made->second, 0x22, stream);
+    test_free_on(fixture, &made->first, stream);
+    test_free_on(fixture, &made->second, stream);
+    return stall;
+}
+
+static size_t waits_of(const test_calls *calls)
+{
+    return test_calls_of(calls, "cuEventSynchronize") + test_calls_of(calls, "cuStreamSynchronize") +
+           test_calls_of(calls, "cuCtxSynchronize");
+}
+
+static bool is_finished(CUstream stream)
+{
+    return test_cu()->StreamQuery(stream) == CUDA_SUCCESS;
+}
+
+/* ---- moving ---- */
+
+static void a_request_takes_its_streams_unfinished_memory_from_anywhere(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    set_limit(fixture, 16 * MIB);
+    test_calls calls;
+    test_stall *stall = free_unfinished(fixture, &made, stream);
+    test_calls_begin(&calls);
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const size_t waits = waits_of(&calls), unmapped = test_calls_of(&calls, "cuMemUnmap");
+    const unsigned char *seen = NULL;
+    if (status == STRATA_SUCCESS) {
+        test_write(fixture, &block, 0x55, stream);
+        seen = test_copy_back(fixture, block.address, EDGE, stream);
+    }
+    const bool finished = is_finished(stream);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || (waits == 0 && unmapped == 0 && !finished));
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
+    check_bytes(seen, 0x55, EDGE);
+    check_ends(fixture, &block, 0x55, stream);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
+/* What is left of the moved memory waits for the work at the former addresses, as what was moved does. */
+static void what_another_stream_takes_of_it_waits_for_the_old_work(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    set_limit(fixture, 16 * MIB);
+    test_stall *stall = free_unfinished(fixture, &made, stream);
+    strata_block block, rest;
+    strata_status status = try_to_allocate(fixture, 11 * MIB, stream, &block);
+    const bool served = status == STRATA_SUCCESS;
+    bool finished = false;
+    if (served && (status = try_to_allocate(fixture, MIB, other, &rest)) == STRATA_SUCCESS) {
+        test_write(fixture, &rest, 0x77, other);
+        finished = is_finished(other);
+    }
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || !finished);
+    check_ends(fixture, &rest, 0x77, other);
+    test_free_on(fixture, &rest, other);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
+/* It is made instead; the first part moves. */
+static void what_another_stream_may_use_does_not_move(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
+    set_limit(fixture, 22 * MIB);
+    test_stall *stall = test_stall_begin(stream);
+    test_write(fixture, &made.first, 0x11, stream);
+    write_head(fixture, &made.second, 0x22, other);
+    test_free_on(fixture, &made.first, stream);
+    test_free_on(fixture, &made.second, stream);
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, 10 * MIB, stream, &block);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.chunks.moved") - moved == 3);
+    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.reserved") == 20 * MIB);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
+/* ---- former addresses ---- */
+
+/* Moves all that is free, and frees it again at its new place: behind a stall, or all complete. */
+static void move_and_free(test_fixture *fixture, scene *made, CUstream stream, bool ended)
+{
+    set_limit(fixture, 16 * MIB);
+    test_stall *stall = free_unfinished(fixture, made, stream);
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    if (ended)
+        test_stall_end(stall);
+    else
+        test_stall_release(stall);
+    check_ok(status);
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_miss_after_the_old_work_gives_former_addresses_up(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    move_and_free(fixture, &made, stream, true);
+    test_calls calls;
+    test_calls_begin(&calls);
+    check_refused(fixture, 14 * MIB, stream);
+    assert_true(test_is_swept() || test_calls_of(&calls, "cuMemUnmap") == 6);
+    strata_block block = test_allocate(fixture, 12 * MIB, stream);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
+static void a_trim_waits_for_the_old_work(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    move_and_free(fixture, &made, stream, false);
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+    assert_true(test_is_swept() || value_of(fixture->runtime, "pool.reserved") == 4 * MIB);
+    test_stall_end_all();
+    end_scene(fixture, &made, stream);
+}
+
+static void a_stack_is_destroyed_with_former_addresses(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    move_and_free(fixture, &made, stream, true);
+    end_scene(fixture, &made, stream); /* the fixture destroys it, and the driver would tell what is left mapped */
+}
+
+/* Twice as much as is free could be had by moving what was moved. */
+static void memory_moves_once_until_its_old_work_is_over(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    set_limit(fixture, 18 * MIB);
+    test_stall *stall = free_unfinished(fixture, &made, stream);
+    strata_block block, again;
+    strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    if (status == STRATA_SUCCESS)
+        test_free_on(fixture, &block, stream);
+    if (status == STRATA_SUCCESS)
+        status = try_to_allocate(fixture, 14 * MIB, stream, &again); /* 2 MiB are made beside it */
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || moved == 6);
+    test_free_on(fixture, &again, stream);
+    end_scene(fixture, &made, stream);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool(chunk=2MiB, decay=0)", "pool(chunk=2MiB, prefer=memory, decay=0)"};
+    static const test_case cases[] = {
+        TEST_CASE(a_request_takes_its_streams_unfinished_memory_from_anywhere),
+        TEST_CASE(what_another_stream_takes_of_it_waits_for_the_old_work),
+        TEST_CASE(what_another_stream_may_use_does_not_move),
+        TEST_CASE(a_miss_after_the_old_work_gives_former_addresses_up),
+        TEST_CASE(a_trim_waits_for_the_old_work),
+        TEST_CASE(a_stack_is_destroyed_with_former_addresses),
+        TEST_CASE(memory_moves_once_until_its_old_work_is_over),
+    };
+    test_before_clearing = lift_limit;
+    test_open_driver();
+    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+}
