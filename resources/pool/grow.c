@@ -390,7 +390,7 @@ pool_result pool_grow(pool_search *search)
 }
 
 /* Again, if the device has refused what was thought to be there. */
-pool_result pool_move(pool_search *search)
+static pool_result try_to_move(pool_search *search)
 {
     pool *self = search->self;
     pool_outcome *outcome = search->outcome;
@@ -404,4 +404,12 @@ pool_result pool_move(pool_search *search)
         found = move(self, search->need, making, search->may_wait, outcome, search->slot);
     }
     return without_host_memory(outcome, found);
+}
+
+/* What has moved in order moves again once its former place is given up. */
+pool_result pool_move(pool_search *search)
+{
+    const pool_result found = try_to_move(search);
+    return found == POOL_NOTHING && search->may_wait && pool_wait_for_formers(search->self) ? try_to_move(search)
+                                                                                            : found;
 }

@@ -344,6 +344,9 @@ void pool_unmap_formers(pool *self);
  * held; the wait drops the latter. Errors: of the wait. */
 strata_status pool_wait_for_former(pool *self, uint32_t number);
 
+/* For all chunks, in a call scope of its own. Whether it gave any former place up. */
+bool pool_wait_for_formers(pool *self);
+
 /* ---- returning memory: release.c ---- */
 
 /* What is complete first. *bytes: returned. Errors: of kind->give_back_chunk. */

@@ -449,22 +449,6 @@ static void unmap_former(pool *self, uint32_t number)
         pool_give_range(self, slot, POOL_HOLE);
 }
 
-void pool_unmap_formers(pool *self)
-{
-    strata_call_scope scope;
-    if (!self->store.formers)
-        return;
-    strata_error_suppress_begin();
-    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
-        STRATA_SUCCESS) {
-        for (uint32_t number = 1; number < self->store.chunk_count; number++)
-            if (self->store.chunks[number].units && self->store.chunks[number].former)
-                unmap_former(self, number);
-        strata_call_scope_leave(&scope);
-    }
-    strata_error_suppress_end(false);
-}
-
 strata_status pool_wait_for_former(pool *self, uint32_t number)
 {
     const uint32_t slot = former_extent(self, number);
@@ -477,6 +461,38 @@ strata_status pool_wait_for_former(pool *self, uint32_t number)
     set_state(self, slot, POOL_AWAY);
     unmap_former(self, number);
     return status;
+}
+
+static void give_formers_up(pool *self, bool may_wait)
+{
+    strata_call_scope scope;
+    if (!self->store.formers)
+        return;
+    strata_error_suppress_begin();
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
+        STRATA_SUCCESS) {
+        for (uint32_t number = 1; number < self->store.chunk_count; number++)
+            if (self->store.chunks[number].units && self->store.chunks[number].former) {
+                if (may_wait)
+                    pool_wait_for_former(self, number);
+                else
+                    unmap_former(self, number);
+            }
+        strata_call_scope_leave(&scope);
+    }
+    strata_error_suppress_end(false);
+}
+
+void pool_unmap_formers(pool *self)
+{
+    give_formers_up(self, false);
+}
+
+bool pool_wait_for_formers(pool *self)
+{
+    const uint32_t before = self->store.formers;
+    give_formers_up(self, true);
+    return self->store.formers < before;
 }
 
 bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks)
