@@ -277,21 +277,23 @@ static CUresult get_chunks(pool *self, const pool_need *need, const pool_remap_t
     return outcome->no_host_memory ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-/* Of the stream whose unfinished memory moves in its order: where its progress is learnt, so that former places are
- * unmapped, and while as many addresses are left as all memory needs. The fit's hole was taken. */
-static uint16_t timeline_in_order(pool *self, const pool_need *need, const pool_fit *fit)
+/* Unfinished memory moves where streams' progress is learnt, so that former places are given up, and while as many
+ * addresses are left as all memory needs. That of other streams, for which this one waits, moves only where memory is
+ * preferred or the host would wait: elsewhere so much would move that the pool held more instead. */
+static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_fit *fit, bool may_wait, bool own_only)
 {
     strata_spin_take(&self->lock);
-    const uint64_t addresses = self->heap.halves[need->side].holes.bytes + fit->room;
+    const uint64_t addresses = self->heap.halves[need->side].holes.bytes + fit->room; /* which was taken */
     strata_spin_release(&self->lock);
-    return self->takes_finished && addresses >= self->store.reserved ? need->stream->timeline->number
-                                                                     : (uint16_t)POOL_TIMELINE_NONE;
-}
-
-static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_fit *fit, bool may_wait)
-{
-    const uint16_t own = timeline_in_order(self, need, fit);
-    return (pool_remap_terms){fit->from, fit->to, fit->needed, fit->room, own, may_wait};
+    const bool moves = self->takes_finished && addresses >= self->store.reserved;
+    const bool matters = may_wait || self->given.prefer == STRATA_POOL_PREFER_MEMORY;
+    return (pool_remap_terms){.from = fit->from,
+                              .to = fit->to,
+                              .needed = fit->needed,
+                              .room = fit->room,
+                              .own = moves ? need->stream->timeline->number : (uint16_t)POOL_TIMELINE_NONE,
+                              .others = moves && matters && self->waits && !own_only,
+                              .may_wait = may_wait};
 }
 
 /* The cheapest one may take in the very memory that would be moved: then others are tried. */
@@ -301,7 +303,7 @@ static bool take_possible_hole(pool *self, const pool_need *need, const pool_mak
     pool_fit last;
     bool found = take_hole_for(self, need, outcome->own_only, UINT64_MAX, NULL, fit);
     for (unsigned tries = 1; found; tries++) {
-        const pool_remap_terms how = terms_for(self, need, fit, may_wait);
+        const pool_remap_terms how = terms_for(self, need, fit, may_wait, outcome->own_only);
         if (indispensable_bytes(self, &how, making->most) != UINT64_MAX)
             return true;
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -320,7 +322,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     strata_call_scope scope;
     if (!take_possible_hole(self, need, making, may_wait, outcome, &fit))
         return POOL_NOTHING;
-    const pool_remap_terms how = terms_for(self, need, &fit, may_wait);
+    const pool_remap_terms how = terms_for(self, need, &fit, may_wait, outcome->own_only);
     if (!pool_enter_scope(self, &scope, outcome)) {
         pool_give_range(self, fit.slot, POOL_HOLE);
         return POOL_NOTHING;

@@ -212,7 +212,7 @@ static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_
         const pool_work work = work_on(pool_entry(heap, slot), pool_extent_at(heap, slot), how->own);
         pick->work = work > pick->work ? work : pick->work;
     }
-    return pick->around && (pick->work != POOL_OTHERS || how->may_wait);
+    return pick->around && (pick->work != POOL_OTHERS || how->others || how->may_wait);
 }
 
 static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
@@ -293,7 +293,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     const bool can = !touches(chunk, how->from, how->to) && is_remappable(self, how, UINT64_MAX, number, &pick);
     *slot = can ? pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk)) : 0;
     strata_spin_release(&self->lock);
-    if (!*slot || pick.work == POOL_IN_ORDER)
+    if (!*slot || pick.work == POOL_IN_ORDER || (pick.work == POOL_OTHERS && how->others))
         return *slot != 0;
     strata_error_suppress_begin();
     const strata_status status = wait_for_range(self, *slot);

@@ -17,6 +17,7 @@ typedef struct pool_remap_terms {
     uint64_t needed;      /* least bytes of the list */
     uint64_t room;        /* most bytes of the list */
     uint16_t own;         /* timeline; what waits for it alone moves in its order; POOL_TIMELINE_NONE: nothing does */
+    bool others;          /* and what other streams may still use, which the request's then waits for */
     bool may_wait;        /* for pending memory; oom_lock is held */
 } pool_remap_terms;
 
@@ -25,6 +26,7 @@ static inline pool_remap_terms pool_terms_without_order(const pool_remap_terms *
 {
     pool_remap_terms terms = *how;
     terms.own = POOL_TIMELINE_NONE;
+    terms.others = false;
     return terms;
 }
 

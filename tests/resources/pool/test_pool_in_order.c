@@ -135,6 +135,33 @@ static void what_another_stream_may_use_does_not_move(test_fixture *fixture)
     end_scene(fixture, &made, stream);
 }
 
+/* At a limit, or with prefer=memory: the request's stream waits for the other, and the host for neither. */
+static void what_another_stream_may_use_moves_behind_a_wait(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    set_limit(fixture, 16 * MIB);
+    test_calls calls;
+    test_stall *stall = test_stall_begin(other);
+    write_head(fixture, &made.second, 0x22, other);
+    test_free_on(fixture, &made.first, other);
+    test_free_on(fixture, &made.second, other);
+    test_calls_begin(&calls);
+    strata_block block;
+    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const size_t waits = waits_of(&calls);
+    if (status == STRATA_SUCCESS)
+        test_write(fixture, &block, 0x55, stream);
+    const bool finished = is_finished(stream);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || (waits == 0 && !finished));
+    check_ends(fixture, &block, 0x55, stream);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
 /* ---- former addresses ---- */
 
 /* Moves all that is free, and frees it again at its new place: behind a stall, or all complete. */
@@ -263,7 +290,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_request_takes_its_streams_unfinished_memory_from_anywhere),
         TEST_CASE(what_another_stream_takes_of_it_waits_for_the_old_work),
-        TEST_CASE(what_another_stream_may_use_does_not_move),
+        TEST_CASE(what_another_stream_may_use_moves_behind_a_wait),
         TEST_CASE(a_miss_after_the_old_work_gives_former_addresses_up),
         TEST_CASE(a_trim_waits_for_the_old_work),
         TEST_CASE(a_stack_is_destroyed_with_former_addresses),
@@ -271,7 +298,9 @@ int main(void)
     };
     test_before_clearing = lift_limit;
     test_open_driver();
+    static const test_case without_limit[] = {TEST_CASE(what_another_stream_may_use_does_not_move)};
     const uint64_t before = reserved_by_all();
-    const int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+    const int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]) +
+                       test_run_on(stacks, 1, without_limit, 1);
     return failed + (!test_is_swept() && reserved_by_all() != before);
 }
