@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/chunks/formers.h"
 
 #include <string.h>
 
@@ -48,9 +49,9 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
     const bool remappable = store->source->remappable && !at->contiguous;
     for (int i = 0; i < DESTROY_TRIES && remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (int i = 0; i < DESTROY_TRIES && at->former; i++)
-        pool_chunk_store_unmap_former(store, chunk);
-    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->former; i++)
+    for (uint32_t i = at->formers * DESTROY_TRIES; i && at->formers; i--)
+        pool_formers_unmap(store, pool_formers_latest(store, chunk));
+    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->formers; i++)
         pool_chunk_store_drop(store, chunk);
 }
 
@@ -112,6 +113,7 @@ void pool_chunk_store_close(pool_chunk_store *store)
     if (store->source && !store->source->remappable)
         forget_below(store);
     strata_host_free(store->chunks);
+    strata_host_free(store->formers);
     *store = (pool_chunk_store){0};
 }
 
@@ -229,35 +231,6 @@ CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks,
         store->chunks[chunks[i]].in_hand = true;
     }
     return result;
-}
-
-void pool_chunk_store_leave(pool_chunk_store *store, uint32_t chunk)
-{
-    pool_chunk *at = &store->chunks[chunk];
-    at->former = at->address;
-    at->address = 0;
-    at->in_hand = true;
-    store->formers++;
-}
-
-CUresult pool_chunk_store_unmap_former(pool_chunk_store *store, uint32_t chunk)
-{
-    pool_chunk *at = &store->chunks[chunk];
-    const CUresult result = store->source->unmap(store, at->former, pool_chunk_bytes(at));
-    if (result == CUDA_SUCCESS) {
-        at->former = 0;
-        store->formers--;
-    }
-    return result;
-}
-
-void pool_chunk_store_go_back(pool_chunk_store *store, uint32_t chunk)
-{
-    pool_chunk *at = &store->chunks[chunk];
-    at->address = at->former;
-    at->former = 0;
-    at->in_hand = false;
-    store->formers--;
 }
 
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)

@@ -1,6 +1,6 @@
 /* A pool's chunks, by number. A remappable chunk is mapped in one place, in an address range many times the device's
- * memory: there is always room next to given memory. One that was moved in stream order is mapped in its former place
- * too, until its work there is over. Callers ensure that no work can touch what they unmap or return. Guarded by
+ * memory: there is always room next to given memory. One that moved in stream order is mapped in former places too
+ * (formers.h). Callers ensure that no work can touch what they unmap or return. Guarded by
  * map_lock, except pool_chunk_store_return. */
 #ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
 #define STRATA_RESOURCES_CHUNKS_CHUNKS_H
@@ -20,7 +20,6 @@ typedef struct pool_chunk {
         uint32_t next;                       /* next unused number */
     };
     CUdeviceptr address;     /* 0: unmapped */
-    CUdeviceptr former;      /* mapped there too, for unfinished work; 0: not */
     uint32_t units;          /* 0: unused number */
     uint32_t held : 26;      /* holds (holds.h) */
     uint32_t side : 1;       /* fixed: pool_side of its extents */
@@ -29,6 +28,7 @@ typedef struct pool_chunk {
     uint32_t in_hand : 1;    /* unmapped; a thread is about to map it */
     uint32_t contiguous : 1; /* of one block at a time; mapped at `address` until it is returned */
     uint32_t unmapped : 1;   /* contiguous: a part of its return is done */
+    uint32_t formers;        /* its former places */
 } pool_chunk;
 
 _Static_assert(sizeof(pool_chunk) == 32, "a block of some MiB can afford its share of a chunk");
@@ -46,6 +46,11 @@ static inline uint32_t pool_chunk_units(uint64_t bytes)
     return bytes < POOL_CHUNK_MOST ? (uint32_t)(bytes / POOL_CHUNK_UNIT) : UINT32_MAX;
 }
 
+typedef struct pool_former {
+    CUdeviceptr address;
+    uint32_t chunk;
+} pool_former;
+
 typedef struct pool_chunk_store {
     strata_device *device;
     const pool_chunk_source *source;
@@ -59,7 +64,8 @@ typedef struct pool_chunk_store {
     uint64_t granule;   /* of mappings; smallest chunk */
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
-    uint32_t formers;                 /* chunks with a former place */
+    pool_former *formers; /* of all chunks */
+    uint32_t former_count, former_capacity;
     uint64_t reserved;                /* in chunks */
     uint64_t requested;               /* in chunks being requested */
     bool abandoned;                   /* guarded by map_lock, as the next */
@@ -110,16 +116,7 @@ CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdevicep
 /* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
-/* Its address becomes its former place, and it counts as unmapped. */
-void pool_chunk_store_leave(pool_chunk_store *store, uint32_t chunk);
-
-/* Unmaps its former place. */
-CUresult pool_chunk_store_unmap_former(pool_chunk_store *store, uint32_t chunk);
-
-/* Of an unmapped chunk: its former place is its address again. */
-void pool_chunk_store_go_back(pool_chunk_store *store, uint32_t chunk);
-
-/* Returns an unmapped chunk without a former place, or a contiguous one. */
+/* Returns an unmapped chunk without former places, or a contiguous one. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
 /* An int (file descriptor) or a CUmemFabricHandle, by export type. */

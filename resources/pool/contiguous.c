@@ -15,7 +15,7 @@ static void make_room(pool *self, uint64_t bytes, uint64_t most, bool may_wait, 
 
 static bool can_be_within(pool *self, uint64_t bytes, uint64_t most, bool may_wait)
 {
-    const pool_remap_terms any = {.may_wait = may_wait};
+    const pool_remap_terms any = {.returned = true, .may_wait = may_wait};
     strata_spin_take(&self->lock);
     const uint64_t free = pool_remappable_bytes(self, &any, 0, UINT64_MAX, UINT64_MAX);
     strata_spin_release(&self->lock);

@@ -408,10 +408,10 @@ static pool_result try_to_move(pool_search *search)
     return without_host_memory(outcome, found);
 }
 
-/* What has moved in order moves again once its former place is given up. */
+/* With former places given up there are more addresses. */
 pool_result pool_move(pool_search *search)
 {
     const pool_result found = try_to_move(search);
-    return found == POOL_NOTHING && search->may_wait && pool_wait_for_formers(search->self) ? try_to_move(search)
-                                                                                            : found;
+    return found == POOL_NOTHING && search->may_wait && pool_wait_for_all_formers(search->self) ? try_to_move(search)
+                                                                                                : found;
 }

@@ -337,15 +337,20 @@ void pool_reserve_initial(pool *self);
  * oom_lock held; map_lock is held. After an error (of the wait, or DRIVER) the range is free. */
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
-/* Unmaps the former places at which no work can be left. map_lock is held. */
+/* ---- formers.c; map_lock is held ---- */
+
+/* Takes lock. */
+uint32_t pool_former_extent(pool *self, CUdeviceptr address);
+
+/* Unmaps the former places at which no work can be left. */
 void pool_unmap_formers(pool *self);
 
-/* Waits for the work at a chunk's former place, and unmaps it; another thread may do so. oom_lock and map_lock are
- * held; the wait drops the latter. Errors: of the wait. */
-strata_status pool_wait_for_former(pool *self, uint32_t number);
+/* Waits for the work at a chunk's former places, and unmaps them; those that another thread waits for stay. oom_lock is
+ * held, and a wait drops map_lock. In a call scope. Errors: of a wait. */
+strata_status pool_wait_for_formers(pool *self, uint32_t number);
 
-/* For all chunks, in a call scope of its own. Whether it gave any former place up. */
-bool pool_wait_for_formers(pool *self);
+/* Of all chunks, in a call scope of its own. Whether any former place went. */
+bool pool_wait_for_all_formers(pool *self);
 
 /* ---- returning memory: release.c ---- */
 

@@ -8,13 +8,13 @@
  * Errors: as pool_take_out. */
 static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
 {
-    if (self->store.chunks[number].units && self->store.chunks[number].former && may_wait) {
-        const strata_status status = pool_wait_for_former(self, number);
+    if (self->store.chunks[number].units && self->store.chunks[number].formers && may_wait) {
+        const strata_status status = pool_wait_for_formers(self, number);
         if (status != STRATA_SUCCESS)
             return status;
     }
     const pool_chunk chunk = self->store.chunks[number];
-    if (!chunk.units || chunk.former || chunk.held || chunk.in_hand)
+    if (!chunk.units || chunk.formers || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address && !chunk.useless) {
         const uint32_t slot = pool_take_free_chunk(self, &chunk, may_wait, POOL_TAKEN);

@@ -4,11 +4,12 @@
  * mapped at both addresses for a while: the stream's earlier work goes on at the former one, later work is behind it,
  * and the host waits for neither. A device sees a write through one address by another in later work (CUDA C++
  * Programming Guide, "Virtual Aliasing Support"); neither call waits for it (tests/answers/h200.txt, "vmm.map.waits").
- * The former place is unmapped once its work is known to be over; until then the chunk does not move again. */
+ * The former place is unmapped once its work is known to be over. */
 #include "resources/pool/remap.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/chunks/formers.h"
 #include "resources/pool/policy.h"
 
 #include <string.h>
@@ -17,19 +18,10 @@
 
 /* ---- making and mapping ---- */
 
-/* The extent at its former place. */
-static uint32_t former_extent(pool *self, uint32_t number)
-{
-    strata_spin_take(&self->lock);
-    const uint32_t slot = pool_heap_around(&self->heap, self->store.chunks[number].former);
-    strata_spin_release(&self->lock);
-    return slot;
-}
-
 static void go_back(pool *self, uint32_t number)
 {
-    const uint32_t slot = former_extent(self, number);
-    pool_chunk_store_go_back(&self->store, number);
+    const uint32_t slot = pool_former_extent(self, pool_formers_latest(&self->store, number));
+    pool_formers_go_back(&self->store, number);
     pool_give_range(self, slot, POOL_FREE);
 }
 
@@ -40,7 +32,7 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
         const bool contiguous = self->store.chunks[chunks[i]].contiguous;
         if (self->store.chunks[chunks[i]].address && !contiguous)
             pool_chunk_store_unmap(&self->store, &chunks[i], 1);
-        if (self->store.chunks[chunks[i]].former && !self->store.chunks[chunks[i]].address)
+        if (self->store.chunks[chunks[i]].formers && !self->store.chunks[chunks[i]].address)
             go_back(self, chunks[i]);
         else if (!self->store.chunks[chunks[i]].address || contiguous)
             pool_chunk_store_drop(&self->store, chunks[i]);
@@ -203,7 +195,8 @@ static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = chunk->contiguous ? UINT64_MAX : pool_chunk_bytes(chunk); /* fits no hole */
-    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->former || chunk->held || chunk->useless || bytes > room)
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || bytes > room ||
+        (how->returned && chunk->formers))
         return false;
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, POOL_OVER};
@@ -343,31 +336,50 @@ static size_t run_length(const pool *self, const uint32_t *numbers, size_t count
     return length;
 }
 
-/* Whether it has work left. */
-static bool leave_place(pool *self, uint32_t number)
+typedef enum pool_leaving {
+    POOL_STAYS, /* without host memory */
+    POOL_LEFT,
+    POOL_UNMAPPABLE, /* no work is left */
+} pool_leaving;
+
+static pool_leaving leave_place(pool *self, uint32_t number)
 {
+    const CUdeviceptr address = self->store.chunks[number].address;
     strata_spin_take(&self->lock);
-    const uint32_t slot = pool_heap_around(&self->heap, self->store.chunks[number].address);
-    const bool leaves = !pool_is_complete(pool_entry(&self->heap, slot));
-    if (leaves)
-        pool_heap_put_away(&self->heap, slot);
+    const uint32_t slot = pool_heap_around(&self->heap, address);
+    const bool complete = pool_is_complete(pool_entry(&self->heap, slot));
     strata_spin_release(&self->lock);
-    if (leaves)
-        pool_chunk_store_leave(&self->store, number);
-    return leaves;
+    if (complete)
+        return POOL_UNMAPPABLE;
+    if (!pool_formers_leave(&self->store, number)) {
+        pool_give_range(self, slot, POOL_FREE);
+        return POOL_STAYS;
+    }
+    strata_spin_take(&self->lock);
+    pool_heap_put_away(&self->heap, slot);
+    strata_spin_release(&self->lock);
+    return POOL_LEFT;
 }
 
-/* From `first` on, those with work left, which come to the front. Returns how many. */
-static size_t leave_places(pool *self, const pool_chunk_list *chunks, size_t first)
+/* From `first` on: those with work left come to the front. Returns how many. Those that stay leave the list. */
+static size_t leave_places(pool *self, pool_chunk_list *chunks, size_t first)
 {
-    size_t end = first;
-    for (size_t i = first; i < chunks->count; i++)
-        if (leave_place(self, chunks->numbers[i])) {
-            const uint32_t number = chunks->numbers[i];
-            chunks->numbers[i] = chunks->numbers[end];
-            chunks->numbers[end++] = number;
+    size_t left = first, kept = first;
+    for (size_t i = first; i < chunks->count; i++) {
+        const uint32_t number = chunks->numbers[i];
+        const pool_leaving how = leave_place(self, number);
+        if (how == POOL_STAYS) {
+            chunks->bytes -= pool_chunk_bytes(&self->store.chunks[number]);
+            continue;
         }
-    return end - first;
+        chunks->numbers[kept++] = number;
+        if (how == POOL_LEFT) {
+            chunks->numbers[kept - 1] = chunks->numbers[left];
+            chunks->numbers[left++] = number;
+        }
+    }
+    chunks->count = kept;
+    return left - first;
 }
 
 static void record_moved(pool *self, pool_chunk_list *chunks, size_t count)
@@ -433,66 +445,12 @@ void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk
 bool pool_chunk_list_inherit(pool *self, const pool_chunk_list *chunks, uint32_t slot)
 {
     bool all = true;
-    for (size_t i = 0; i < chunks->count && all; i++)
-        if (self->store.chunks[chunks->numbers[i]].former)
-            all = pool_points_add_all(pool_entry(&self->heap, slot),
-                                      pool_entry(&self->heap, former_extent(self, chunks->numbers[i])));
-    return all;
-}
-
-/* Not one that a trim waits for. */
-static void unmap_former(pool *self, uint32_t number)
-{
-    const uint32_t slot = former_extent(self, number);
-    if (pool_extent_at(&self->heap, slot)->state == POOL_AWAY && pool_is_complete(pool_entry(&self->heap, slot)) &&
-        pool_chunk_store_unmap_former(&self->store, number) == CUDA_SUCCESS)
-        pool_give_range(self, slot, POOL_HOLE);
-}
-
-strata_status pool_wait_for_former(pool *self, uint32_t number)
-{
-    const uint32_t slot = former_extent(self, number);
-    if (pool_extent_at(&self->heap, slot)->state != POOL_AWAY)
-        return STRATA_SUCCESS;
-    set_state(self, slot, POOL_AWAITED);
-    strata_lock_release(&self->map_lock);
-    const strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, NULL);
-    strata_lock_take(&self->map_lock);
-    set_state(self, slot, POOL_AWAY);
-    unmap_former(self, number);
-    return status;
-}
-
-static void give_formers_up(pool *self, bool may_wait)
-{
-    strata_call_scope scope;
-    if (!self->store.formers)
-        return;
-    strata_error_suppress_begin();
-    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
-        STRATA_SUCCESS) {
-        for (uint32_t number = 1; number < self->store.chunk_count; number++)
-            if (self->store.chunks[number].units && self->store.chunks[number].former) {
-                if (may_wait)
-                    pool_wait_for_former(self, number);
-                else
-                    unmap_former(self, number);
-            }
-        strata_call_scope_leave(&scope);
+    for (size_t i = 0; i < chunks->count && all; i++) {
+        const CUdeviceptr former = pool_formers_latest(&self->store, chunks->numbers[i]);
+        all = !former || pool_points_add_all(pool_entry(&self->heap, slot),
+                                             pool_entry(&self->heap, pool_former_extent(self, former)));
     }
-    strata_error_suppress_end(false);
-}
-
-void pool_unmap_formers(pool *self)
-{
-    give_formers_up(self, false);
-}
-
-bool pool_wait_for_formers(pool *self)
-{
-    const uint32_t before = self->store.formers;
-    give_formers_up(self, true);
-    return self->store.formers < before;
+    return all;
 }
 
 bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks)

@@ -18,6 +18,7 @@ typedef struct pool_remap_terms {
     uint64_t room;        /* most bytes of the list */
     uint16_t own;         /* timeline; what waits for it alone moves in its order; POOL_TIMELINE_NONE: nothing does */
     bool others;          /* and what other streams may still use, which the request's then waits for */
+    bool returned;        /* only what can be: without former places */
     bool may_wait;        /* for pending memory; oom_lock is held */
 } pool_remap_terms;
 
@@ -27,6 +28,7 @@ static inline pool_remap_terms pool_terms_without_order(const pool_remap_terms *
     pool_remap_terms terms = *how;
     terms.own = POOL_TIMELINE_NONE;
     terms.others = false;
+    terms.returned = true;
     return terms;
 }
 
@@ -55,7 +57,7 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
  */
 bool pool_chunk_list_inherit(pool *self, const pool_chunk_list *chunks, uint32_t slot);
 
-/* Unmaps chunks, or contiguous ones in no extent, and returns them; those with a former place go back. False if one is
+/* Unmaps chunks, or contiguous ones in no extent, and returns them; those with former places go back. False if one is
  * still mapped. */
 bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count);
 

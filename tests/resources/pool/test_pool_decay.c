@@ -835,19 +835,23 @@ int main(void)
         TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),
         TEST_CASE(what_the_driver_does_not_take_back_is_used_and_tried_again),
         TEST_CASE(above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time),
-        TEST_CASE(chunks_that_a_thread_remaps_are_not_returned_by_another),
-        TEST_CASE(chunks_that_a_thread_remaps_do_not_decay),
-        TEST_CASE(chunks_that_a_thread_has_made_are_not_returned_by_another),
-        TEST_CASE(chunks_that_a_thread_has_made_do_not_decay),
         TEST_CASE(options_say_how_much_is_kept),
         TEST_CASE(memory_decays_in_ten_seconds_unless_an_option_says_otherwise),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),
         TEST_CASE(without_host_memory_decay_is_refused),
     };
+    static const char *const without_progress[] = {"pool(chunk=2MiB, decay=0, opportunistic=off)"}; /* the host waits */
+    static const test_case that_wait[] = {
+        TEST_CASE(chunks_that_a_thread_remaps_are_not_returned_by_another),
+        TEST_CASE(chunks_that_a_thread_remaps_do_not_decay),
+        TEST_CASE(chunks_that_a_thread_has_made_are_not_returned_by_another),
+        TEST_CASE(chunks_that_a_thread_has_made_do_not_decay),
+    };
     test_before_clearing = lift_limit;
     test_open_driver();
     const int failed = test_run_on(all_sources, sizeof all_sources / sizeof all_sources[0], of_any_source,
                                    sizeof of_any_source / sizeof of_any_source[0]);
-    return failed + test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+    return failed + test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) +
+           test_run_on(without_progress, 1, that_wait, sizeof that_wait / sizeof that_wait[0]);
 }

@@ -1,0 +1,76 @@
+/* Former places, in the order in which they were left. */
+#include "resources/chunks/formers.h"
+
+#include "core/base/host_memory.h"
+
+#include <string.h>
+
+static bool has_room(pool_chunk_store *store)
+{
+    if (store->former_count < store->former_capacity)
+        return true;
+    const uint32_t capacity = store->former_capacity ? 2 * store->former_capacity : 64;
+    pool_former *larger = strata_host_zalloc(capacity * sizeof *larger);
+    if (!larger)
+        return false;
+    if (store->formers)
+        memcpy(larger, store->formers, store->former_count * sizeof *larger);
+    strata_host_free(store->formers);
+    store->formers = larger;
+    store->former_capacity = capacity;
+    return true;
+}
+
+bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk)
+{
+    pool_chunk *left = &store->chunks[chunk];
+    if (!has_room(store))
+        return false;
+    store->formers[store->former_count++] = (pool_former){left->address, chunk};
+    left->formers++;
+    left->address = 0;
+    left->in_hand = true;
+    return true;
+}
+
+static void forget(pool_chunk_store *store, uint32_t at)
+{
+    store->chunks[store->formers[at].chunk].formers--;
+    store->former_count--;
+    memmove(&store->formers[at], &store->formers[at + 1], (store->former_count - at) * sizeof *store->formers);
+}
+
+/* former_count: none. */
+static uint32_t latest(const pool_chunk_store *store, uint32_t chunk)
+{
+    for (uint32_t at = store->former_count; store->chunks[chunk].formers && at-- > 0;)
+        if (store->formers[at].chunk == chunk)
+            return at;
+    return store->former_count;
+}
+
+void pool_formers_go_back(pool_chunk_store *store, uint32_t chunk)
+{
+    const uint32_t at = latest(store, chunk);
+    store->chunks[chunk].address = store->formers[at].address;
+    store->chunks[chunk].in_hand = false;
+    forget(store, at);
+}
+
+CUdeviceptr pool_formers_latest(const pool_chunk_store *store, uint32_t chunk)
+{
+    const uint32_t at = latest(store, chunk);
+    return at < store->former_count ? store->formers[at].address : 0;
+}
+
+CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr address)
+{
+    uint32_t at = 0;
+    while (store->formers[at].address != address)
+        at++;
+    const uint64_t bytes = pool_chunk_bytes(&store->chunks[store->formers[at].chunk]);
+    const CUresult result = store->source->unmap(store, address, bytes);
+    if (result == CUDA_SUCCESS)
+        forget(store, at);
+    return result;
+}
