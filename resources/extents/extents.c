@@ -229,8 +229,8 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 }
 
 /* Whether an extent that becomes free and waits for `timeline` takes in complete neighbours, which then wait too: if
- * nearly all pending memory waits for it, no other stream misses them. Not for the legacy stream: some captures cannot
- * wait for it. */
+ * nearly all pending memory waits for it, no other stream misses them. Of the legacy stream, too, for which
+ * some captures cannot wait: a program that uses it alone would need up to half as much again. */
 static bool should_join_complete(const pool_heap *heap, pool_side side, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
@@ -238,7 +238,7 @@ static bool should_join_complete(const pool_heap *heap, pool_side side, const po
         return false;
     const pool_half *half = &heap->halves[side];
     const uint64_t pending = half->free_bytes - heap->complete.trees[side].bytes, others = pending - tree->bytes;
-    return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
+    return others <= pending / OTHERS_SHARE;
 }
 
 static bool can_join(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)

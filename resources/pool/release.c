@@ -4,11 +4,22 @@
 #include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
+static bool is_free_behind_formers(pool *self, const pool_chunk *chunk)
+{
+    bool complete;
+    if (!chunk->units || !chunk->formers || !chunk->address || chunk->held)
+        return false;
+    strata_spin_take(&self->lock);
+    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
+    strata_spin_release(&self->lock);
+    return is_free;
+}
+
 /* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
  * Errors: as pool_take_out. */
 static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
 {
-    if (self->store.chunks[number].units && self->store.chunks[number].formers && may_wait) {
+    if (may_wait && is_free_behind_formers(self, &self->store.chunks[number])) {
         const strata_status status = pool_wait_for_formers(self, number);
         if (status != STRATA_SUCCESS)
             return status;

@@ -206,6 +206,27 @@ static void a_trim_waits_for_the_old_work(test_fixture *fixture)
     end_scene(fixture, &made, stream);
 }
 
+/* Its memory would stay anyway. */
+static void a_trim_does_not_wait_for_the_old_work_of_what_is_live(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = set_scene(fixture, stream);
+    set_limit(fixture, 16 * MIB);
+    test_stall *stall = free_unfinished(fixture, &made, stream);
+    strata_block block;
+    strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const bool served = status == STRATA_SUCCESS;
+    if (served)
+        status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    const bool finished = is_finished(stream);
+    test_stall_end(stall);
+    check_ok(status);
+    assert_true(test_is_swept() || !finished);
+    test_free_on(fixture, &block, stream);
+    end_scene(fixture, &made, stream);
+}
+
 static void a_stack_is_destroyed_with_former_addresses(test_fixture *fixture)
 {
     needs_granule(2 * MIB);
@@ -314,6 +335,7 @@ int main(void)
         TEST_CASE(what_another_stream_may_use_moves_behind_a_wait),
         TEST_CASE(a_miss_after_the_old_work_gives_former_addresses_up),
         TEST_CASE(a_trim_waits_for_the_old_work),
+        TEST_CASE(a_trim_does_not_wait_for_the_old_work_of_what_is_live),
         TEST_CASE(a_stack_is_destroyed_with_former_addresses),
         TEST_CASE(what_moved_moves_again),
     };
