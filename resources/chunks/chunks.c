@@ -50,7 +50,7 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
     for (int i = 0; i < DESTROY_TRIES && remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
     for (uint32_t i = at->formers * DESTROY_TRIES; i && at->formers; i--)
-        pool_formers_unmap(store, pool_formers_latest(store, chunk));
+        pool_formers_unmap(store, pool_formers_latest(store, chunk), pool_chunk_bytes(at));
     for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->formers; i++)
         pool_chunk_store_drop(store, chunk);
 }

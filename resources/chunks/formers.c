@@ -33,11 +33,17 @@ bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk)
     return true;
 }
 
-static void forget(pool_chunk_store *store, uint32_t at)
+/* Those in a range. */
+static void forget(pool_chunk_store *store, CUdeviceptr from, uint64_t bytes)
 {
-    store->chunks[store->formers[at].chunk].formers--;
-    store->former_count--;
-    memmove(&store->formers[at], &store->formers[at + 1], (store->former_count - at) * sizeof *store->formers);
+    uint32_t kept = 0;
+    for (uint32_t at = 0; at < store->former_count; at++) {
+        if (store->formers[at].address - from < bytes)
+            store->chunks[store->formers[at].chunk].formers--;
+        else
+            store->formers[kept++] = store->formers[at];
+    }
+    store->former_count = kept;
 }
 
 /* former_count: none. */
@@ -54,7 +60,7 @@ void pool_formers_go_back(pool_chunk_store *store, uint32_t chunk)
     const uint32_t at = latest(store, chunk);
     store->chunks[chunk].address = store->formers[at].address;
     store->chunks[chunk].in_hand = false;
-    forget(store, at);
+    forget(store, store->chunks[chunk].address, 1);
 }
 
 CUdeviceptr pool_formers_latest(const pool_chunk_store *store, uint32_t chunk)
@@ -63,14 +69,10 @@ CUdeviceptr pool_formers_latest(const pool_chunk_store *store, uint32_t chunk)
     return at < store->former_count ? store->formers[at].address : 0;
 }
 
-CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr address)
+CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr from, uint64_t bytes)
 {
-    uint32_t at = 0;
-    while (store->formers[at].address != address)
-        at++;
-    const uint64_t bytes = pool_chunk_bytes(&store->chunks[store->formers[at].chunk]);
-    const CUresult result = store->source->unmap(store, address, bytes);
+    const CUresult result = store->source->unmap(store, from, bytes);
     if (result == CUDA_SUCCESS)
-        forget(store, at);
+        forget(store, from, bytes);
     return result;
 }

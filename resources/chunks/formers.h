@@ -15,7 +15,7 @@ void pool_formers_go_back(pool_chunk_store *store, uint32_t chunk);
 /* A chunk's latest one; 0: none. */
 CUdeviceptr pool_formers_latest(const pool_chunk_store *store, uint32_t chunk);
 
-/* The one at an address. */
-CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr address);
+/* Adjacent ones; all or none. */
+CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr from, uint64_t bytes);
 
 #endif

@@ -2,8 +2,11 @@
 #include "resources/chunks/formers.h"
 
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 #include "resources/pool/internal.h"
+
+#include <stdlib.h>
 
 uint32_t pool_former_extent(pool *self, CUdeviceptr address)
 {
@@ -19,10 +22,16 @@ static bool is_over(pool *self, uint32_t slot)
     return pool_extent_at(&self->heap, slot)->state == POOL_AWAY && pool_is_complete(pool_entry(&self->heap, slot));
 }
 
-static void unmap(pool *self, CUdeviceptr address, uint32_t slot)
+/* Adjacent ones. */
+static void unmap(pool *self, CUdeviceptr from, uint64_t bytes)
 {
-    if (pool_formers_unmap(&self->store, address) == CUDA_SUCCESS)
+    if (pool_formers_unmap(&self->store, from, bytes) != CUDA_SUCCESS)
+        return;
+    for (CUdeviceptr end = from + bytes; end > from;) {
+        const uint32_t slot = pool_former_extent(self, end - 1);
+        end = pool_address_of(pool_entry(&self->heap, slot));
         pool_give_range(self, slot, POOL_HOLE);
+    }
 }
 
 static void set_state(pool *self, uint32_t slot, pool_state state)
@@ -41,7 +50,7 @@ static strata_status wait_for(pool *self, CUdeviceptr address, uint32_t slot)
     strata_lock_take(&self->map_lock);
     set_state(self, slot, POOL_AWAY);
     if (is_over(self, slot))
-        unmap(self, address, slot);
+        unmap(self, address, pool_bytes_of(pool_entry(&self->heap, slot)));
     return status;
 }
 
@@ -54,17 +63,46 @@ static bool enter(pool *self, strata_call_scope *scope)
     return status == STRATA_SUCCESS;
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const CUdeviceptr first = *(const CUdeviceptr *)a, second = *(const CUdeviceptr *)b;
+    return first < second ? -1 : first > second;
+}
+
+/* In order, in memory that the caller frees; NULL: none, or no host memory. */
+static CUdeviceptr *list_those_over(pool *self, size_t *count)
+{
+    const pool_former *formers = self->store.formers;
+    CUdeviceptr *addresses = strata_host_zalloc(self->store.former_count * sizeof *addresses);
+    *count = 0;
+    for (uint32_t at = 0; addresses && at < self->store.former_count; at++)
+        if (is_over(self, pool_former_extent(self, formers[at].address)))
+            addresses[(*count)++] = formers[at].address;
+    if (addresses)
+        qsort(addresses, *count, sizeof *addresses, by_address);
+    return addresses;
+}
+
+/* Adjacent ones by one call. */
+static void unmap_those_over(pool *self)
+{
+    size_t count;
+    CUdeviceptr *addresses = list_those_over(self, &count);
+    for (size_t i = 0, next; i < count; i = next) {
+        CUdeviceptr end = addresses[i];
+        for (next = i; next < count && addresses[next] == end; next++)
+            end += pool_bytes_of(pool_entry(&self->heap, pool_former_extent(self, end)));
+        unmap(self, addresses[i], end - addresses[i]);
+    }
+    strata_host_free(addresses);
+}
+
 void pool_unmap_formers(pool *self)
 {
     strata_call_scope scope;
     if (!self->store.former_count || !enter(self, &scope))
         return;
-    for (uint32_t at = self->store.former_count; at-- > 0;) {
-        const CUdeviceptr address = self->store.formers[at].address;
-        const uint32_t slot = pool_former_extent(self, address);
-        if (is_over(self, slot))
-            unmap(self, address, slot);
-    }
+    unmap_those_over(self);
     strata_call_scope_leave(&scope);
 }
 
