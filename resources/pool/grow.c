@@ -285,14 +285,14 @@ static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_
     strata_spin_take(&self->lock);
     const uint64_t addresses = self->heap.halves[need->side].holes.bytes + fit->room; /* which was taken */
     strata_spin_release(&self->lock);
-    const bool moves = self->takes_finished && addresses >= self->store.reserved;
+    const bool unfinished_too = self->takes_finished && addresses >= self->store.reserved;
     const bool matters = may_wait || self->given.prefer == STRATA_POOL_PREFER_MEMORY;
     return (pool_remap_terms){.from = fit->from,
                               .to = fit->to,
                               .needed = fit->needed,
                               .room = fit->room,
-                              .own = moves ? need->stream->timeline->number : (uint16_t)POOL_TIMELINE_NONE,
-                              .others = moves && matters && self->waits && !own_only,
+                              .own = unfinished_too ? need->stream->timeline->number : (uint16_t)POOL_TIMELINE_NONE,
+                              .others = unfinished_too && matters && self->waits && !own_only,
                               .may_wait = may_wait};
 }
 

@@ -281,11 +281,11 @@ static size_t move_often(test_fixture *fixture, size_t most, bool *waited)
     host.synchronize = strata_cu.EventSynchronize;
     strata_cu.EventSynchronize = release_and_synchronize;
     strata_block all;
-    size_t moves = 0;
+    size_t times = 0;
     strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &all);
     if (status == STRATA_SUCCESS)
         test_free_on(fixture, &all, stream);
-    for (; status == STRATA_SUCCESS && moves < most && host.stall; moves++)
+    for (; status == STRATA_SUCCESS && times < most && host.stall; times++)
         status = move_again(fixture, stream);
     strata_cu.EventSynchronize = host.synchronize;
     *waited = !host.stall;
@@ -297,15 +297,15 @@ static size_t move_often(test_fixture *fixture, size_t most, bool *waited)
     test_free_on(fixture, &all, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
     end_scene(fixture, &made, stream);
-    return moves;
+    return times;
 }
 
 static void what_moved_moves_again(test_fixture *fixture)
 {
     needs_granule(2 * MIB);
     bool waited;
-    const size_t moves = move_often(fixture, 20, &waited);
-    assert_true(test_is_swept() || (moves == 20 && !waited));
+    const size_t times = move_often(fixture, 20, &waited);
+    assert_true(test_is_swept() || (times == 20 && !waited));
 }
 
 /* All former places together have less than the addresses that are left: then the host waits. */
@@ -313,8 +313,8 @@ static void former_places_leave_addresses_for_all_memory(test_fixture *fixture)
 {
     needs_granule(2 * MIB);
     bool waited;
-    const size_t moves = move_often(fixture, 20, &waited);
-    assert_true(test_is_swept() || (moves > 1 && moves < 10 && waited));
+    const size_t times = move_often(fixture, 20, &waited);
+    assert_true(test_is_swept() || (times > 1 && times < 10 && waited));
 }
 
 /* In bytes, of the simulated driver. */
