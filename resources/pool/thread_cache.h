@@ -17,6 +17,7 @@
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
 #define STRATA_RESOURCES_POOL_THREAD_CACHE_H
 
+#include "core/base/own_word.h"
 #include "resources/pool/internal.h"
 
 enum {
@@ -57,7 +58,7 @@ typedef struct pool_magazine {
 typedef struct pool_thread_cache {
     _Atomic uint32_t busy;                            /* written by its thread */
     _Atomic int64_t live_bytes;                       /* allocated minus freed; its thread writes, any reads */
-    _Atomic uint64_t hits;                            /* blocks from caches; as live_bytes */
+    _Atomic int64_t hits;                             /* blocks from caches; as live_bytes */
     _Atomic int64_t live_beside_hits;                 /* other blocks made minus all freed; as live_bytes */
     pool_stream_cache *caches[POOL_STREAM_CACHES];    /* by timeline number */
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
@@ -150,23 +151,19 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
 /* The cache is the caller's. */
 static inline void pool_count_bytes(pool_thread_cache *local, int64_t bytes)
 {
-    atomic_store_explicit(&local->live_bytes, atomic_load_explicit(&local->live_bytes, memory_order_relaxed) + bytes,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->live_bytes, bytes);
 }
 
 static inline void pool_count_hit(pool_thread_cache *local, uint64_t bytes)
 {
     pool_count_bytes(local, (int64_t)bytes);
-    atomic_store_explicit(&local->hits, atomic_load_explicit(&local->hits, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->hits, 1);
 }
 
 static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     pool_count_bytes(local, bytes);
-    atomic_store_explicit(&local->live_beside_hits,
-                          atomic_load_explicit(&local->live_beside_hits, memory_order_relaxed) + blocks,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->live_beside_hits, blocks);
 }
 
 /* `local` may be NULL. */
