@@ -93,9 +93,18 @@ strata_status strata_deallocate_plainly(strata_resource *self, const strata_bloc
     return self->ops->deallocate(self, block, block->stream);
 }
 
+strata_made strata_allocate_by_request(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    const strata_made made = self->ops->allocate_own(self, &request, out);
+    if (__builtin_expect(made.status != STRATA_SUCCESS, 0))
+        *out = (strata_block){0};
+    return made;
+}
+
 strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
 {
-    return strata_allocate_from_top(self, &(strata_request){.bytes = bytes, .stream = stream}, out);
+    return self->ops->allocate_plain(self, bytes, stream, out).status;
 }
 
 strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block)
@@ -114,6 +123,7 @@ static const strata_resource_ops forwarders = {
     .deallocate = forward_deallocate,
     .allocate_own = strata_allocate_plainly,
     .deallocate_own = strata_deallocate_plainly,
+    .allocate_plain = strata_allocate_by_request,
     .top_allocate = strata_top_allocate_plainly,
     .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = forward_prepare,
@@ -190,6 +200,7 @@ static strata_status synchronize_here(strata_resource *self, CUstream stream)
 static const strata_resource_ops absent = {
     .allocate_own = strata_allocate_plainly,
     .deallocate_own = strata_deallocate_plainly,
+    .allocate_plain = strata_allocate_by_request,
     .top_allocate = strata_top_allocate_plainly,
     .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = no_tracking,
@@ -216,6 +227,7 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     FILL(deallocate);
     FILL(allocate_own);
     FILL(deallocate_own);
+    FILL(allocate_plain);
     FILL(top_allocate);
     FILL(top_deallocate);
     FILL(prepare_use);

@@ -11,6 +11,8 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner);
 strata_made strata_allocate_plainly(strata_resource *self, const strata_request *request, strata_block *out);
 strata_status strata_deallocate_plainly(strata_resource *self, const strata_block *block, strata_entry *entry,
                                         strata_timeline *timeline);
+/* By the same layer's allocate_own. On failure *out is zeroed. */
+strata_made strata_allocate_by_request(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
 strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
 strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block);
 

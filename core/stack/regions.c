@@ -34,6 +34,14 @@ static strata_made allocate_own(strata_resource *top, const strata_request *requ
     return made;
 }
 
+static strata_made allocate_plain(strata_resource *top, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_made made = top->stack->unannounced.allocate_plain(top, bytes, stream, out);
+    if (made.status == STRATA_SUCCESS)
+        begin_region(out);
+    return made;
+}
+
 static strata_status top_allocate(strata_resource *top, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_status status = top->stack->unannounced.top_allocate(top, bytes, stream, out);
@@ -91,6 +99,7 @@ void strata_stack_announce_regions(strata_stack *stack)
     ANNOUNCE(deallocate, NULL);
     ANNOUNCE(allocate_own, strata_allocate_plainly);
     ANNOUNCE(deallocate_own, strata_deallocate_plainly);
+    ANNOUNCE(allocate_plain, strata_allocate_by_request);
     ANNOUNCE(top_allocate, strata_top_allocate_plainly);
     ANNOUNCE(top_deallocate, strata_top_deallocate_plainly);
 }

@@ -37,6 +37,7 @@ struct strata_stack {
         strata_made (*allocate_own)(strata_resource *self, const strata_request *request, strata_block *out);
         strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, strata_entry *entry,
                                         strata_timeline *timeline);
+        strata_made (*allocate_plain)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
         strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
         strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
     } unannounced;                            /* of the outermost layer, if regions.c stands in front of it */

@@ -269,7 +269,7 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * error: what fails here is tried again, and said, when it is needed. NULL: nothing to do. Never forwarded. */
     void (*built)(strata_resource *self);
 
-    /* The next four are of the library's own layers, for speed. NULL: by allocate, deallocate. They have no other rules
+    /* The next five are of the library's own layers, for speed. NULL: by allocate, deallocate. They have no other rules
      * than those.
      *
      * allocate, which also returns the block's entry in the stack's table; NULL for an empty block. */
@@ -286,6 +286,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * deallocate, of any block. */
     strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
     strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
+
+    /* allocate_own with no alignment, tag or account, and bytes above 0: what most requests are, without a request in
+     * memory that each layer reads again. */
+    struct strata_made (*allocate_plain)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/default_operations.h"
 #include "resources/budget/deadlock.h"
 #include "resources/budget/shared.h"
 
@@ -157,6 +158,24 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
     return allocate((budget *)resource, request, out);
 }
 
+static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    budget *self = (budget *)resource;
+    size_t charge;
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    const bool plain = charge_of(self, &request, &charge) == STRATA_SUCCESS && charge && !budget_special(self);
+    budget_slot *slot = __builtin_expect(plain, 1) ? budget_charge_fast(&self->base, charge) : NULL;
+    if (__builtin_expect(!slot, 0))
+        return strata_allocate_by_request(resource, bytes, stream, out);
+    strata_resource *below = resource->upstream;
+    const strata_made made = below->ops->allocate_plain(below, bytes, stream, out);
+    if (__builtin_expect(!made.entry, 0))
+        return undo(self, charge, made);
+    budget_record_write(self, made.entry, &self->base, charge);
+    budget_slot_flight_end(slot);
+    return (strata_made){STRATA_SUCCESS, made.entry};
+}
+
 /* ---- freeing ---- */
 
 /* Parts of blocks, and other accounts than a base that is not shared. A charge that a reset of the device has ended is
@@ -298,20 +317,20 @@ static strata_status live_deallocate(strata_resource *resource, const strata_blo
     return status;
 }
 
-#define BUDGET_OPS(bytes, prefix, make, end, back)                                                                    \
+#define BUDGET_OPS(bytes, prefix, make, plain, end, back)                                                                    \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
         .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
-        .describe = budget_describe, .allocate_own = (make), .deallocate_own = (end), .give_back = (back),            \
+        .describe = budget_describe, .allocate_own = (make), .allocate_plain = (plain), .deallocate_own = (end), .give_back = (back), \
     }
 
 const strata_resource_ops budget_ops =
-    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_deallocate_own, NULL);
-const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL);
+    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, NULL);
+const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL, NULL);
 const strata_resource_ops budget_shared_ops =
-    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_deallocate_own, shared_give_back);
+    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, shared_give_back);
 
 /* ---- public calls ---- */
 

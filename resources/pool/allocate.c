@@ -2,6 +2,7 @@
  * thread's word. Other requests go to find.c. */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
+#include "core/stack/default_operations.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
@@ -236,6 +237,14 @@ strata_made pool_allocate_own(strata_resource *resource, const strata_request *r
     strata_entry *entry = take_fast((pool *)resource, request, out);
     return __builtin_expect(entry != NULL, 1) ? (strata_made){STRATA_SUCCESS, entry}
                                               : make_elsewhere((pool *)resource, request, out);
+}
+
+strata_made pool_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream}; /* stays in registers */
+    strata_entry *entry = take_fast((pool *)resource, &request, out);
+    return __builtin_expect(entry != NULL, 1) ? (strata_made){STRATA_SUCCESS, entry}
+                                              : strata_allocate_by_request(resource, bytes, stream, out);
 }
 
 static __attribute__((noinline)) strata_status top_allocate_elsewhere(pool *self, size_t bytes, CUstream stream,

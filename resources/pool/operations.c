@@ -197,6 +197,7 @@ const strata_resource_ops pool_ops = {
     .deallocate = pool_deallocate,
     .allocate_own = pool_allocate_own,
     .deallocate_own = pool_deallocate_own,
+    .allocate_plain = pool_allocate_plain,
     .top_allocate = pool_top_allocate,
     .top_deallocate = pool_top_deallocate,
     .prepare_use = strata_block_prepare_use,

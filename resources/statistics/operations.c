@@ -5,6 +5,7 @@
 #include "core/base/call_stack.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/default_operations.h"
 
 /* ---- allocating and freeing ---- */
 
@@ -114,6 +115,22 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
 static strata_made statistics_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     return allocate((strata_statistics *)resource, request, out);
+}
+
+static strata_made statistics_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream,
+                                             strata_block *out)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    strata_resource *upstream = resource->upstream;
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, 0, &local);
+    if (__builtin_expect(!account || atomic_load_explicit(&self->detail, memory_order_relaxed), 0))
+        return strata_allocate_by_request(resource, bytes, stream, out);
+    const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
+    if (__builtin_expect(!made.entry, 0))
+        return count_failed(self, made);
+    count_allocation(self, local, account, made.entry, out, 0, NULL);
+    return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
 /* Tag 0's if a free names a tag without allocations. */
@@ -334,6 +351,7 @@ const strata_resource_ops strata_statistics_ops = {
     .name = strata_statistics_name,
     .allocate = statistics_allocate,
     .allocate_own = statistics_allocate_own,
+    .allocate_plain = statistics_allocate_plain,
     .deallocate = statistics_deallocate,
     .deallocate_own = statistics_deallocate_own,
     .destroy = statistics_destroy,
