@@ -14,6 +14,14 @@ typedef struct strata_made {
     strata_entry *entry;
 } strata_made;
 
+enum { STRATA_CHARGE_UNIT = 512 };
+
+/* Of the operation table's charge_table. */
+typedef struct strata_charge_table {
+    const uint16_t *units; /* by (bytes - 1) / STRATA_CHARGE_UNIT: the charge, in these */
+    size_t count;
+} strata_charge_table;
+
 /* Of the operation deallocate_own: beyond all statuses. */
 #define STRATA_FREE_COMPLETE ((strata_status)0x100)
 

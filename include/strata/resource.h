@@ -290,6 +290,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* allocate_own with no alignment, tag or account, and bytes above 0: what most requests are, without a request in
      * memory that each layer reads again. */
     struct strata_made (*allocate_plain)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
+
+    /* What `charge` answers for small requests with no alignment, whatever the layer's state. Of the library's own
+     * layers; NULL: `charge` is called. Never forwarded. */
+    const struct strata_charge_table *charge_table;
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

@@ -166,6 +166,7 @@ typedef struct budget {
     strata_budget_wait wait;             /* constant */
     uint64_t timeout;                    /* nanoseconds; constant */
     _Atomic(strata_resource *) charging; /* computes charges; found at the first request */
+    _Atomic(const strata_charge_table *) charges; /* its table; NULL: none, or not found yet */
     _Atomic unsigned char retires;       /* whether frees are recorded; found at the first one of a shared budget */
     _Atomic unsigned char special;       /* BUDGET_SHARED and its siblings; never cleared */
     bool finds_deadlocks;                /* constant */

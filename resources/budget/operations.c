@@ -12,6 +12,7 @@ static strata_resource *find_charging(budget *self)
 {
     strata_resource *charging = strata_resource_charging(self->resource.upstream);
     atomic_store_explicit(&self->charging, charging, memory_order_relaxed);
+    atomic_store_explicit(&self->charges, charging->ops->charge_table, memory_order_relaxed);
     return charging;
 }
 
@@ -21,6 +22,23 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
     if (__builtin_expect(!charging, 0))
         charging = find_charging(self);
     return charging->ops->charge(charging, request, bytes);
+}
+
+/* 0 also for an error. */
+static __attribute__((noinline)) uint64_t ask_plain_charge(budget *self, size_t bytes, CUstream stream)
+{
+    size_t charge;
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    return charge_of(self, &request, &charge) == STRATA_SUCCESS ? charge : 0;
+}
+
+/* Of a request with no alignment. 0 also for an error. */
+static inline uint64_t plain_charge(budget *self, size_t bytes, CUstream stream)
+{
+    const strata_charge_table *charges = atomic_load_explicit(&self->charges, memory_order_relaxed);
+    const size_t index = (bytes - 1) / STRATA_CHARGE_UNIT;
+    return __builtin_expect(charges && index < charges->count, 1) ? (uint64_t)charges->units[index] * STRATA_CHARGE_UNIT
+                                                                  : ask_plain_charge(self, bytes, stream);
 }
 
 /* With a charge of 0 the account could be freed before the block. */
@@ -70,7 +88,7 @@ static inline strata_made allocate_fast(budget *self, budget_slot *slot, const s
     if (__builtin_expect(!made.entry, 0))
         return undo(self, bytes, made);
     budget_record_write(self, made.entry, &self->base, bytes);
-    budget_slot_flight_end(slot);
+    budget_slot_only_flight_end(slot);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
@@ -161,9 +179,8 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
 static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
 {
     budget *self = (budget *)resource;
-    size_t charge;
-    const strata_request request = {.bytes = bytes, .stream = stream};
-    const bool plain = charge_of(self, &request, &charge) == STRATA_SUCCESS && charge && !budget_special(self);
+    const uint64_t charge = plain_charge(self, bytes, stream);
+    const bool plain = charge && !budget_special(self);
     budget_slot *slot = __builtin_expect(plain, 1) ? budget_charge_fast(&self->base, charge) : NULL;
     if (__builtin_expect(!slot, 0))
         return strata_allocate_by_request(resource, bytes, stream, out);
@@ -172,7 +189,7 @@ static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes
     if (__builtin_expect(!made.entry, 0))
         return undo(self, charge, made);
     budget_record_write(self, made.entry, &self->base, charge);
-    budget_slot_flight_end(slot);
+    budget_slot_only_flight_end(slot);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 

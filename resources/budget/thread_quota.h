@@ -32,6 +32,12 @@ static inline void budget_slot_flight_end(budget_slot *slot)
                           memory_order_release);
 }
 
+/* Of budget_charge_fast, which found no other one; those within it have ended. */
+static inline void budget_slot_only_flight_end(budget_slot *slot)
+{
+    atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
+}
+
 /* The slot is busy. */
 static inline void budget_count_step(budget_slot *slot)
 {
@@ -58,7 +64,7 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
         if (__builtin_expect(fits, 1))
             return slot;
     }
-    budget_slot_flight_end(slot);
+    budget_slot_only_flight_end(slot);
     return NULL;
 }
 
