@@ -79,8 +79,7 @@ free_from_top(strata_resource *top, const strata_block *block, CUstream stream, 
         return strata_free_without_driver(top, block);
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
-        status = own ? strata_free_on_own_stream(strata_resource_table(top), top, block, strata_thread_self())
-                     : top->ops->deallocate(top, block, stream);
+        status = own ? strata_free_on_own_stream(top, block) : top->ops->deallocate(top, block, stream);
     return strata_ends_without_driver(status) ? strata_free_without_driver(top, block) : status;
 }
 

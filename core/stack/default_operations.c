@@ -90,7 +90,7 @@ strata_status strata_deallocate_plainly(strata_resource *self, const strata_bloc
                                         strata_timeline *timeline)
 {
     (void)entry, (void)timeline;
-    return self->ops->deallocate(self, block, block->stream);
+    return strata_free_on_own_stream(self, block);
 }
 
 strata_made strata_allocate_by_request(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
@@ -107,14 +107,19 @@ strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, C
     return self->ops->allocate_plain(self, bytes, stream, out).status;
 }
 
+/* An empty block names no table. */
 strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block)
 {
-    strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(!strata_free_is_usual(block, thread), 0))
+    strata_entry *entry = strata_driver_state_now() == STRATA_DRIVER_OPEN
+                              ? strata_table_lookup(strata_resource_table(self), block->id)
+                              : NULL;
+    strata_timeline *timeline =
+        __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, block->stream) : NULL;
+    if (__builtin_expect(!timeline, 0))
         return strata_free_from_top_on_own_stream(self, block);
-    const strata_status status = strata_free_on_own_stream(strata_resource_table(self), self, block, thread);
-    if (__builtin_expect(status == STRATA_SUCCESS, 1))
-        return status;
+    const strata_status status = self->ops->deallocate_own(self, block, entry, timeline);
+    if (__builtin_expect(status == STRATA_FREE_COMPLETE || status == STRATA_SUCCESS, 1))
+        return STRATA_SUCCESS;
     return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
 }
 

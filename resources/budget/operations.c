@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
+#include "core/stack/own_stream_free.h"
 #include "resources/budget/deadlock.h"
 #include "resources/budget/shared.h"
 
@@ -258,7 +259,7 @@ static strata_status budget_deallocate_own(strata_resource *resource, const stra
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
     if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
-        return deallocate_general(self, block, block->stream);
+        return strata_free_on_own_stream(resource, block);
     const budget_record *record = budget_record_in(self, entry);
     strata_budget_account *account = atomic_load_explicit(&record->account, memory_order_relaxed);
     const uint64_t bytes = budget_record_bytes(record);

@@ -4,6 +4,7 @@
  * it only writes a line; inside a call the line gets the thread's next stamp. */
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
+#include "core/stack/own_stream_free.h"
 #include "core/stack/calls.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
@@ -457,7 +458,7 @@ static strata_status logging_deallocate_own(strata_resource *resource, const str
     logging *self = (logging *)resource;
     log_ring *ring = freeing_ring(self);
     if (__builtin_expect(!ring, 0))
-        return deallocate_slow(self, block, block->stream);
+        return strata_free_on_own_stream(resource, block);
     const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
