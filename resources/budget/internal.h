@@ -46,7 +46,7 @@ typedef struct budget_slot {
     };
     _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
     _Atomic uint64_t most;         /* that the thread keeps of what it frees; 0 after a recall */
-    _Atomic uint32_t steps;        /* charges since the account chose to count or not */
+    _Atomic int64_t steps;         /* charges since the account chose to count or not */
     /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
      * Written under counts_lock. */
     _Atomic uint64_t late;

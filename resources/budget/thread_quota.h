@@ -3,6 +3,7 @@
 #define STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 
 #include "core/base/busy_flag.h"
+#include "core/base/own_word.h"
 #include "resources/budget/free_quota.h"
 
 /* ---- fast path ---- */
@@ -41,8 +42,7 @@ static inline void budget_slot_only_flight_end(budget_slot *slot)
 /* The slot is busy. */
 static inline void budget_count_step(budget_slot *slot)
 {
-    atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    strata_own_word_add(&slot->steps, 1);
 }
 
 /* Of a base that is not shared: the slot, with a charge in flight. NULL: unchanged, the slow path is needed. */

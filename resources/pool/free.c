@@ -341,10 +341,14 @@ static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_th
 /* The cache is entered, and left again. False: pool_stream_cache_keep_slow is due. */
 static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thread_cache *local,
                                                             pool_stream_cache *cache, strata_entry *entry,
-                                                            const strata_block *block, strata_point now)
+                                                            const strata_block *block, uint32_t slot, strata_point now)
 {
-    end_used_block(local, entry, block, now);
-    const bool kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
+    const size_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    pool_count_live(local, -(int64_t)bytes, -1);
+    const bool kept = pool_bin_put(self, cache, entry, slot, bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     return kept;
 }
@@ -367,7 +371,7 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
         return reports ? keep_reported(self, local, entry, block, cache, handle)
                        : free_retired(self, entry, block, handle);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, pool_stream_cache_now(cache)), 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, pool_stream_cache_now(cache)), 0))
         keep_slow(self, local, cache->timeline, handle, slot);
     return STRATA_SUCCESS;
 }
@@ -460,7 +464,7 @@ strata_status pool_deallocate_own(strata_resource *resource, const strata_block 
     if (__builtin_expect(!cache, 0))
         return free_retired_own(self, entry, block);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now), 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
         return keep_own_slow(self, local, timeline, handle, slot);
     return STRATA_FREE_COMPLETE;
 }
@@ -517,7 +521,7 @@ strata_status pool_top_deallocate(strata_resource *resource, const strata_block 
     if (__builtin_expect(!own || !pool_thread_cache_try_enter(self, local), 0))
         return top_free_retired(self, entry, block);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now), 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
         return top_keep_slow(self, local, timeline, handle, slot);
     return STRATA_SUCCESS;
 }
