@@ -166,6 +166,69 @@ static void a_stream_ends_beside_a_free_that_needs_its_handle_no_more(test_fixtu
     assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
 }
 
+enum { CROWD = 64 };
+
+static struct {
+    strata_block blocks[CROWD];
+    strata_status worst;
+    _Atomic unsigned freed;
+} crowd;
+
+static void *free_the_crowd(void *data)
+{
+    const test_fixture *fixture = data;
+    test_make_current();
+    crowd.worst = STRATA_SUCCESS;
+    for (int i = 0; i < CROWD; i++) {
+        strata_status status = strata_runtime_deallocate(fixture->runtime, &crowd.blocks[i]);
+        crowd.worst = status == STRATA_SUCCESS ? crowd.worst : status;
+        crowd.freed++;
+    }
+    test_leave_thread();
+    return data;
+}
+
+static void use_and_free(test_fixture *fixture, CUstream stream)
+{
+    strata_block blocks[CROWD];
+    for (int i = 0; i < CROWD; i++) {
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &blocks[i], 0x44, stream);
+    }
+    for (int i = 0; i < CROWD; i++)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+}
+
+static void a_stream_ends_at_any_moment_of_its_blocks_frees(test_fixture *fixture)
+{
+    enum { ROUNDS = 32 };
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
+    if (test_is_swept())
+        return;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pthread_t freeing;
+        register_new_stream(fixture);
+        for (int i = 0; i < CROWD; i++) {
+            crowd.blocks[i] = test_allocate(fixture, BYTES, meeting.stream);
+            test_write(fixture, &crowd.blocks[i], 0x22, meeting.stream);
+        }
+        crowd.freed = 0;
+        assert_int_equal(pthread_create(&freeing, NULL, free_the_crowd, fixture), 0);
+        while (crowd.freed < round * CROWD / ROUNDS)
+            ;
+        const strata_status ended = strata_runtime_unregister_stream(fixture->runtime, meeting.stream);
+        const CUresult destroyed = test_cu()->StreamDestroy(meeting.stream);
+        pthread_join(freeing, NULL);
+        check_ok(ended);
+        check_cu(destroyed);
+        check_ok(crowd.worst);
+        empty_the_caches(fixture);
+        use_and_free(fixture, other);
+    }
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+}
+
 /* Of the stack's own layers, with all that each counts; then a free that no fast path can serve. */
 static void every_layer_hears_of_each_free(test_fixture *fixture)
 {
@@ -196,6 +259,7 @@ int main(void)
                                          "statistics, logging(format=null), budget(limit=4GiB), pool"};
     static const test_case cases[] = {TEST_CASE(a_stream_ends_after_a_free_that_the_pool_finds_it_for),
                                       TEST_CASE(a_stream_ends_beside_a_free_that_needs_its_handle_no_more),
+                                      TEST_CASE(a_stream_ends_at_any_moment_of_its_blocks_frees),
                                       TEST_CASE(every_layer_hears_of_each_free)};
     test_open_driver();
     return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
