@@ -10,17 +10,17 @@
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
-#define STRATA_OWN_WORD_PLAIN
+#define STRATA_OWN_WORD_BY_ATOMICS
 #endif
 #endif
 #if !defined(__x86_64__) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define STRATA_OWN_WORD_PLAIN /* a sanitizer does not see what an instruction of ours touches */
+#define STRATA_OWN_WORD_BY_ATOMICS /* a sanitizer does not see what an instruction of ours touches */
 #endif
 
 /* Relaxed. The calling thread is the word's. */
 static inline void strata_own_word_add(_Atomic int64_t *word, int64_t by)
 {
-#ifdef STRATA_OWN_WORD_PLAIN
+#ifdef STRATA_OWN_WORD_BY_ATOMICS
     atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by, memory_order_relaxed);
 #else
     __asm__("addq %1, %0" : "+m"(*word) : "er"(by) : "cc");
@@ -30,7 +30,7 @@ static inline void strata_own_word_add(_Atomic int64_t *word, int64_t by)
 /* As strata_own_word_add, with release order. */
 static inline void strata_own_word_add_release(_Atomic int64_t *word, int64_t by)
 {
-#ifdef STRATA_OWN_WORD_PLAIN
+#ifdef STRATA_OWN_WORD_BY_ATOMICS
     atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by, memory_order_release);
 #else
     __asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(by) : "cc", "memory");

@@ -88,13 +88,13 @@ static strata_status deallocate_gone(strata_resource *top, const strata_block *b
     return status;
 }
 
-strata_status strata_free_on_own_stream_marked(strata_resource *top, const strata_block *block)
+strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_block *block)
 {
     const strata_table *table = strata_resource_table(top);
     const strata_entry *entry = strata_table_lookup(table, block->id);
     strata_status status;
     bool again;
-    if (entry && (strata_late_alloc_timeline(entry, block->stream) || alloc_stream_is_known(table, block, entry)))
+    if (entry && alloc_stream_is_known(table, block, entry))
         return top->ops->deallocate(top, block, block->stream);
     do {
         CUstream stream = block->stream;
@@ -105,14 +105,5 @@ strata_status strata_free_on_own_stream_marked(strata_resource *top, const strat
             return top->ops->deallocate(top, block, stream); /* raises the error if the block is not live */
         status = deallocate_gone(top, block, entry, &again);
     } while (again);
-    return status;
-}
-
-strata_status strata_free_on_own_stream(strata_resource *layer, const strata_block *block)
-{
-    strata_thread *thread = strata_thread_self();
-    strata_inflight_free_begin(thread);
-    const strata_status status = strata_free_on_own_stream_marked(layer, block);
-    strata_inflight_free_end(thread);
     return status;
 }

@@ -34,11 +34,22 @@ static inline __attribute__((always_inline)) strata_timeline *strata_late_alloc_
     return __builtin_expect(late, 1) ? timeline : NULL;
 }
 
-/* Through this layer's deallocate, marked as in flight. Errors: those of deallocate, STREAM_MISUSE (the stream never was
- * known). */
-strata_status strata_free_on_own_stream(strata_resource *layer, const strata_block *block);
-
 /* Within an in-flight free. */
-strata_status strata_free_on_own_stream_marked(strata_resource *layer, const strata_block *block);
+strata_status strata_free_on_own_stream_slow(strata_resource *layer, const strata_block *block);
+
+/* Through this layer's deallocate, marked as in flight. `entry` has the block's slot; `thread` is the calling thread's
+ * state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
+static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(strata_resource *layer,
+                                                                                     const strata_block *block,
+                                                                                     const strata_entry *entry,
+                                                                                     strata_thread *thread)
+{
+    strata_inflight_free_begin(thread);
+    const bool late = strata_late_alloc_timeline(entry, block->stream) != NULL;
+    const strata_status status = __builtin_expect(late, 1) ? layer->ops->deallocate(layer, block, block->stream)
+                                                           : strata_free_on_own_stream_slow(layer, block);
+    strata_inflight_free_end(thread);
+    return status;
+}
 
 #endif

@@ -277,9 +277,9 @@ struct strata_resource_ops { /* static const; later versions may append members 
 
     /* deallocate on the block's allocation stream, which the runtime has found to be `timeline`'s, known and without
      * early events. Another thread may unregister the stream during the call, and the handle be dead then: a layer that
-     * uses it frees by strata_free_on_own_stream instead. `entry` has the block's slot, perhaps with another block now:
-     * the owner checks it. A layer passes both on unchanged. The owner may return STRATA_FREE_COMPLETE instead of calling
-     * `completed`: success, and the last completion, of all bytes. The memory may be in use again by then. */
+     * uses it frees by strata_deallocate_plainly instead. `entry` has the block's slot, perhaps with another block now:
+     * the owner checks it. A layer passes both on unchanged. The owner may return STRATA_FREE_COMPLETE instead of
+     * calling `completed`: success, and the last completion, of all bytes. The memory may be in use again by then. */
     strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, struct strata_entry *entry,
                                     struct strata_timeline *timeline);
 

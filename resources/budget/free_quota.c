@@ -277,7 +277,8 @@ static void choose(strata_budget_account *account, uint64_t granted)
 void budget_choose(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
 {
     if (budget_counts(account) &&
-        !(slot && budget_wants_quotas(account, (uint64_t)atomic_load_explicit(&slot->steps, memory_order_relaxed), bytes)))
+        !(slot &&
+          budget_wants_quotas(account, (uint64_t)atomic_load_explicit(&slot->steps, memory_order_relaxed), bytes)))
         return;
     strata_spin_take(&account->counts_lock);
     choose(account, (uint64_t)budget_granted(account) + bytes);

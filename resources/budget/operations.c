@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
-#include "core/stack/own_stream_free.h"
 #include "resources/budget/deadlock.h"
 #include "resources/budget/shared.h"
 
@@ -89,7 +88,7 @@ static inline strata_made allocate_fast(budget *self, budget_slot *slot, const s
     if (__builtin_expect(!made.entry, 0))
         return undo(self, bytes, made);
     budget_record_write(self, made.entry, &self->base, bytes);
-    budget_slot_only_flight_end(slot);
+    budget_slot_clear_flight(slot);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
@@ -190,7 +189,7 @@ static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes
     if (__builtin_expect(!made.entry, 0))
         return undo(self, charge, made);
     budget_record_write(self, made.entry, &self->base, charge);
-    budget_slot_only_flight_end(slot);
+    budget_slot_clear_flight(slot);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
@@ -259,7 +258,7 @@ static strata_status budget_deallocate_own(strata_resource *resource, const stra
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
     if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
-        return strata_free_on_own_stream(resource, block);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     const budget_record *record = budget_record_in(self, entry);
     strata_budget_account *account = atomic_load_explicit(&record->account, memory_order_relaxed);
     const uint64_t bytes = budget_record_bytes(record);
@@ -335,20 +334,21 @@ static strata_status live_deallocate(strata_resource *resource, const strata_blo
     return status;
 }
 
-#define BUDGET_OPS(bytes, prefix, make, plain, end, back)                                                                    \
+#define BUDGET_OPS(bytes, prefix, make, plain, end, back)                                                             \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
         .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
-        .describe = budget_describe, .allocate_own = (make), .allocate_plain = (plain), .deallocate_own = (end), .give_back = (back), \
+        .describe = budget_describe, .allocate_own = (make), .allocate_plain = (plain), .deallocate_own = (end),      \
+        .give_back = (back),                                                                                          \
     }
 
-const strata_resource_ops budget_ops =
-    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, NULL);
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own,
+                                                  budget_allocate_plain, budget_deallocate_own, NULL);
 const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL, NULL);
-const strata_resource_ops budget_shared_ops =
-    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, shared_give_back);
+const strata_resource_ops budget_shared_ops = BUDGET_OPS(
+    sizeof(budget_record), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, shared_give_back);
 
 /* ---- public calls ---- */
 

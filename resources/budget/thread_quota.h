@@ -34,7 +34,7 @@ static inline void budget_slot_flight_end(budget_slot *slot)
 }
 
 /* Of budget_charge_fast, which found no other one; those within it have ended. */
-static inline void budget_slot_only_flight_end(budget_slot *slot)
+static inline void budget_slot_clear_flight(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
 }
@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
         if (__builtin_expect(fits, 1))
             return slot;
     }
-    budget_slot_only_flight_end(slot);
+    budget_slot_clear_flight(slot);
     return NULL;
 }
 

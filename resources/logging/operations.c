@@ -3,9 +3,8 @@
  * An allocation takes its line after the call, a free before it (ring.h). A completion comes under the owner's lock, so
  * it only writes a line; inside a call the line gets the thread's next stamp. */
 #include "core/base/host_memory.h"
-#include "core/stack/default_operations.h"
-#include "core/stack/own_stream_free.h"
 #include "core/stack/calls.h"
+#include "core/stack/default_operations.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
 
@@ -306,7 +305,9 @@ static strata_made logging_allocate_plain(strata_resource *resource, size_t byte
     strata_resource *upstream = resource->upstream;
     log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring, 0))
-        return strata_allocate_by_request(resource, bytes, stream, out);
+        return atomic_load_explicit(&self->enabled, memory_order_relaxed)
+                   ? strata_allocate_by_request(resource, bytes, stream, out)
+                   : upstream->ops->allocate_plain(upstream, bytes, stream, out);
     ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
     const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
@@ -458,7 +459,7 @@ static strata_status logging_deallocate_own(strata_resource *resource, const str
     logging *self = (logging *)resource;
     log_ring *ring = freeing_ring(self);
     if (__builtin_expect(!ring, 0))
-        return strata_free_on_own_stream(resource, block);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
@@ -700,9 +701,9 @@ void logging_destroy(strata_resource *resource)
 #define LOGGING_OPS                                                                                                  \
     .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts),                                         \
     .optional_block_bytes = sizeof(block_facts), .transparent = true, .name = "logging", .begin = logging_begin,     \
-    .allocate = logging_allocate, .allocate_own = logging_allocate_own, .allocate_plain = logging_allocate_plain, .deallocate = logging_deallocate,            \
-    .deallocate_own = logging_deallocate_own, .reap = logging_reap, .trim = logging_trim,                            \
-    .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
+    .allocate = logging_allocate, .allocate_own = logging_allocate_own, .allocate_plain = logging_allocate_plain,    \
+    .deallocate = logging_deallocate, .deallocate_own = logging_deallocate_own, .reap = logging_reap,                \
+    .trim = logging_trim, .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,      \
     .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
     .synchronize = logging_synchronize, .request_refused = logging_request_refused, .graph_event = logging_graph_event
 

@@ -420,16 +420,17 @@ static __attribute__((noinline)) strata_status free_retired_own(pool *self, stra
         status = free_retired(self, entry, block, block->stream);
     } else {
         strata_entry_revive(entry);
-        status = strata_free_on_own_stream_marked(&self->resource, block);
+        status = strata_free_on_own_stream_slow(&self->resource, block);
     }
     strata_inflight_free_end(thread);
     return status;
 }
 
 /* A retired block's cache, entered, if nothing stands in the way of its fast free. *local: the thread's. */
-static inline __attribute__((always_inline)) pool_stream_cache *
-enter_own(pool *self, const strata_entry *entry, const strata_timeline *timeline, CUstream handle,
-          pool_thread_cache **local, strata_point *now)
+static inline __attribute__((always_inline)) pool_stream_cache *enter_own(pool *self, const strata_entry *entry,
+                                                                          const strata_timeline *timeline,
+                                                                          CUstream handle, pool_thread_cache **local,
+                                                                          strata_point *now)
 {
     pool_thread_cache *here = *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!here || !is_fast_free(self, entry), 0))
@@ -456,7 +457,7 @@ strata_status pool_deallocate_own(strata_resource *resource, const strata_block 
 {
     pool *self = (pool *)resource;
     if (__builtin_expect(!strata_entry_retire_found(strata_resource_table(resource), entry, block, 0), 0))
-        return strata_free_on_own_stream(resource, block);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     pool_thread_cache *local;
     strata_point now;
     const CUstream handle = block->stream;

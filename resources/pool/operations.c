@@ -93,7 +93,7 @@ static strata_status pool_charge(strata_resource *resource, const strata_request
 }
 
 /* Contiguous blocks are larger. */
-_Static_assert((uint64_t)POOL_CLASSED * POOL_GRANULE < POOL_SMALL_BLOCK, "no class is contiguous");
+_Static_assert((uint64_t)POOL_CLASSED *POOL_GRANULE < POOL_SMALL_BLOCK, "no class is contiguous");
 _Static_assert((size_t)POOL_GRANULE == STRATA_CHARGE_UNIT, "a class is so many units");
 
 static const strata_charge_table charges = {pool_class_granules, POOL_CLASSED};

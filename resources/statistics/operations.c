@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
-#include "core/stack/own_stream_free.h"
 
 /* ---- allocating and freeing ---- */
 
@@ -305,7 +304,7 @@ static __attribute__((noinline)) strata_status free_general(strata_resource *res
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
     if (__builtin_expect(!origin || strata_statistics_origin_scope(origin) || !account || self->stores_facts, 0))
-        return strata_free_on_own_stream(resource, block);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     if (__builtin_expect(local->all != NULL, 0))
         return free_of_both(self, block, entry, timeline, account, bytes);
     if (__builtin_expect(strata_tag_counters_shrink_one(account, (int64_t)bytes) < 0, 0))

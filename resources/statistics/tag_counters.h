@@ -73,12 +73,12 @@ typedef struct strata_tag_counters_account {
 typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
-    strata_tag_counters_account *alone; /* of tag 0, while the thread has no other; else NULL */
+    strata_tag_counters_account *alone;  /* of tag 0, while the thread has no other; else NULL */
     strata_tag_counters_account **table; /* by tag; open addressing, mask + 1 entries */
     uint32_t mask, count;
-    uint32_t small_steps;                              /* out of a window, since `start` */
-    uint64_t start;                                    /* the counters' `starts` at the last step */
-    int64_t width;                                     /* bytes */
+    uint32_t small_steps;                             /* out of a window, since `start` */
+    uint64_t start;                                   /* the counters' `starts` at the last step */
+    int64_t width;                                    /* bytes */
     _Atomic int64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* any thread reads */
 } strata_tag_counters_thread;
 
