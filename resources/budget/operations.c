@@ -176,6 +176,19 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
     return allocate((budget *)resource, request, out);
 }
 
+/* The thread has no quota for it. */
+static __attribute__((noinline)) strata_made allocate_plain_general(budget *self, size_t bytes, CUstream stream,
+                                                                    uint64_t charge, strata_block *out)
+{
+    if (!charge)
+        return strata_allocate_by_request(&self->resource, bytes, stream, out);
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    const strata_made made = allocate_general(self, &request, charge, out);
+    if (made.status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    return made;
+}
+
 static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
 {
     budget *self = (budget *)resource;
@@ -183,7 +196,7 @@ static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes
     const bool plain = charge && !budget_special(self);
     budget_slot *slot = __builtin_expect(plain, 1) ? budget_charge_fast(&self->base, charge) : NULL;
     if (__builtin_expect(!slot, 0))
-        return strata_allocate_by_request(resource, bytes, stream, out);
+        return allocate_plain_general(self, bytes, stream, charge, out);
     strata_resource *below = resource->upstream;
     const strata_made made = below->ops->allocate_plain(below, bytes, stream, out);
     if (__builtin_expect(!made.entry, 0))

@@ -299,15 +299,24 @@ static __attribute__((noinline)) strata_made finish_plain_allocation(logging *se
     return finish_allocation(self, &(recorded_call){.ring = ring}, &request, out, made);
 }
 
+static __attribute__((noinline)) strata_made allocate_plain_slow(logging *self, size_t bytes, CUstream stream,
+                                                                 strata_block *out)
+{
+    strata_resource *upstream = self->resource.upstream;
+    recorded_call call;
+    if (!begin(self, &call))
+        return upstream->ops->allocate_plain(upstream, bytes, stream, out);
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    return finish_allocation(self, &call, &request, out, upstream->ops->allocate_plain(upstream, bytes, stream, out));
+}
+
 static strata_made logging_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
     log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring, 0))
-        return atomic_load_explicit(&self->enabled, memory_order_relaxed)
-                   ? strata_allocate_by_request(resource, bytes, stream, out)
-                   : upstream->ops->allocate_plain(upstream, bytes, stream, out);
+        return allocate_plain_slow(self, bytes, stream, out);
     ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
     const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
@@ -459,7 +468,9 @@ static strata_status logging_deallocate_own(strata_resource *resource, const str
     logging *self = (logging *)resource;
     log_ring *ring = freeing_ring(self);
     if (__builtin_expect(!ring, 0))
-        return strata_deallocate_plainly(resource, block, entry, timeline);
+        return atomic_load_explicit(&self->enabled, memory_order_relaxed)
+                   ? strata_deallocate_plainly(resource, block, entry, timeline)
+                   : resource->upstream->ops->deallocate_own(resource->upstream, block, entry, timeline);
     const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),

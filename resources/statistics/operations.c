@@ -123,14 +123,14 @@ static strata_made statistics_allocate_plain(strata_resource *resource, size_t b
     strata_statistics *self = (strata_statistics *)resource;
     strata_resource *upstream = resource->upstream;
     strata_tag_counters_thread *local;
-    strata_tag_counters_account *account = strata_tag_counters_alone_if_present(&self->counters, &local);
+    strata_tag_counters_account *account = strata_tag_counters_untagged_if_present(&self->counters, &local);
     if (__builtin_expect(!account || atomic_load_explicit(&self->detail, memory_order_relaxed), 0))
         return strata_allocate_by_request(resource, bytes, stream, out);
     const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
     if (__builtin_expect(!made.entry, 0))
         return made.status == STRATA_SUCCESS ? made : count_failed(self, made);
     write_facts(self, strata_statistics_facts_in(resource, made.entry), out, 0, 0, 0);
-    strata_tag_counters_add_alone(&self->counters, local, account, out->bytes, out->requested);
+    strata_tag_counters_add(&self->counters, local, account, out->bytes, out->requested);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
@@ -320,10 +320,12 @@ static strata_status statistics_deallocate_own(strata_resource *resource, const 
     const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
     const size_t bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
     strata_tag_counters_thread *local;
-    strata_tag_counters_account *account = strata_tag_counters_alone_if_present(&self->counters, &local);
+    strata_tag_counters_account *account = strata_tag_counters_untagged_if_present(&self->counters, &local);
     const bool plain = origin == strata_statistics_origin(0, 0, 0) && account && !self->stores_facts;
     if (__builtin_expect(!plain, 0))
         return free_general(resource, block, entry, timeline);
+    if (__builtin_expect(local->all != NULL, 0))
+        return free_of_both(self, block, entry, timeline, account, bytes);
     if (__builtin_expect(strata_tag_counters_shrink_one(account, (int64_t)bytes) < 0, 0))
         return step_and_free(self, block, entry, timeline, 0, bytes);
     return free_below(self, block, entry, timeline, 0, bytes);

@@ -232,7 +232,8 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
     strata_spin_release(&counters->lock);
     enter_account(local->table, local->mask, made.account);
     local->count++;
-    local->alone = local->count == 1 && !tag ? made.account : NULL;
+    if (!tag)
+        local->untagged = made.account;
     return made.account;
 }
 

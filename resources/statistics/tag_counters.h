@@ -73,8 +73,8 @@ typedef struct strata_tag_counters_account {
 typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
-    strata_tag_counters_account *alone;  /* of tag 0, while the thread has no other; else NULL */
-    strata_tag_counters_account **table; /* by tag; open addressing, mask + 1 entries */
+    strata_tag_counters_account *untagged; /* of tag 0; NULL before its first block */
+    strata_tag_counters_account **table;   /* by tag; open addressing, mask + 1 entries */
     uint32_t mask, count;
     uint32_t small_steps;                             /* out of a window, since `start` */
     uint64_t start;                                   /* the counters' `starts` at the last step */
@@ -254,13 +254,13 @@ strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
-/* As above, of tag 0 and a thread without others: whose blocks are counted in this account only. */
-static inline strata_tag_counters_account *strata_tag_counters_alone_if_present(strata_tag_counters *counters,
-                                                                                strata_tag_counters_thread **mine)
+/* As above, of tag 0. */
+static inline strata_tag_counters_account *strata_tag_counters_untagged_if_present(strata_tag_counters *counters,
+                                                                                   strata_tag_counters_thread **mine)
 {
     strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads);
     *mine = local;
-    return __builtin_expect(local != NULL, 1) ? local->alone : NULL;
+    return __builtin_expect(local != NULL, 1) ? local->untagged : NULL;
 }
 
 /* Created if missing; NULL on failure. */
@@ -394,34 +394,16 @@ static inline __attribute__((always_inline)) void strata_tag_counters_live(strat
         strata_tag_counters_step(counters, local, account, bytes);
 }
 
-static inline __attribute__((always_inline)) void strata_tag_counters_count_total(strata_tag_counters_thread *local,
-                                                                                  strata_tag_counters_account *account,
-                                                                                  size_t bytes, size_t requested)
-{
-    strata_own_word_add(&local->sizes[strata_tag_counters_size_class(bytes)], 1);
-    strata_own_word_add_release(&account->total_bytes, (int64_t)bytes);
-    strata_own_word_add_release(&account->total_requested, (int64_t)requested);
-    strata_own_word_add_release(&account->total_blocks, 1);
-}
-
-/* After the allocation, of a thread with one account. */
-static inline __attribute__((always_inline)) void strata_tag_counters_add_alone(strata_tag_counters *counters,
-                                                                                strata_tag_counters_thread *local,
-                                                                                strata_tag_counters_account *account,
-                                                                                size_t bytes, size_t requested)
-{
-    strata_tag_counters_count_total(local, account, bytes, requested);
-    if (__builtin_expect(strata_tag_counters_grow_one(account, (int64_t)bytes) < 0, 0))
-        strata_tag_counters_step(counters, local, account, bytes);
-}
-
 /* After the allocation. */
 static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
                                                                           strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
 {
-    strata_tag_counters_count_total(local, account, bytes, requested);
+    strata_own_word_add(&local->sizes[strata_tag_counters_size_class(bytes)], 1);
+    strata_own_word_add_release(&account->total_bytes, (int64_t)bytes);
+    strata_own_word_add_release(&account->total_requested, (int64_t)requested);
+    strata_own_word_add_release(&account->total_blocks, 1);
     strata_tag_counters_live(counters, local, account, bytes);
 }
 
