@@ -66,12 +66,6 @@ extern _Thread_local strata_thread *strata_thread_current
 /* The state's per_thread; without a state, as many NULLs: a fast path need not ask for the state. */
 extern _Thread_local void *const *strata_thread_slots __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* The state that has these slots: not for those of a thread without a state. */
-static inline strata_thread *strata_thread_with(void *const *slots)
-{
-    return (strata_thread *)(void *)((char *)(uintptr_t)slots - offsetof(strata_thread, per_thread));
-}
-
 strata_thread *strata_thread_start(void);
 
 /* NULL without host memory. */

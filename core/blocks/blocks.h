@@ -249,12 +249,13 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(&word[2], 0, memory_order_relaxed);
         atomic_store_explicit(&word[3], 0, memory_order_relaxed);
     }
-    if (behind - word >= 2) {
+    const size_t rest = (size_t)((const char *)behind - (const char *)word); /* bytes */
+    if (rest & (2 * sizeof *word)) {
         atomic_store_explicit(&word[0], 0, memory_order_relaxed);
         atomic_store_explicit(&word[1], 0, memory_order_relaxed);
         word += 2;
     }
-    if (word != behind)
+    if (rest & sizeof *word)
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 

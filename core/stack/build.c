@@ -239,6 +239,7 @@ static void connect(strata_stack *stack, const layer_list *list)
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].owns_internally)
             stack->internal_owners[stack->internal_owner_count++] = stack->layers[i];
+    strata_fill_top_allocate(stack->layers[0], &stack->ops[0]);
     stack->reporter = find_reporter(stack, list);
     strata_stack_announce_regions(stack);
 }

@@ -70,6 +70,15 @@ strata_status strata_free_without_driver(const strata_resource *resource, const 
     return STRATA_SUCCESS;
 }
 
+static strata_status free_on_own_stream(strata_resource *top, const strata_block *block)
+{
+    strata_thread *thread = strata_thread_self();
+    strata_inflight_free_begin(thread);
+    const strata_status status = strata_free_on_own_stream_slow(top, block);
+    strata_inflight_free_end(thread);
+    return status;
+}
+
 static inline __attribute__((always_inline)) strata_status
 free_from_top(strata_resource *top, const strata_block *block, CUstream stream, bool own)
 {
@@ -79,8 +88,7 @@ free_from_top(strata_resource *top, const strata_block *block, CUstream stream, 
         return strata_free_without_driver(top, block);
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
-        status = own ? strata_free_on_own_stream(strata_resource_table(top), top, block, strata_thread_self())
-                     : top->ops->deallocate(top, block, stream);
+        status = own ? free_on_own_stream(top, block) : top->ops->deallocate(top, block, stream);
     return strata_ends_without_driver(status) ? strata_free_without_driver(top, block) : status;
 }
 

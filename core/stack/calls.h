@@ -28,13 +28,6 @@ strata_status strata_free_without_driver(const strata_resource *resource, const 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);
 strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block);
 
-/* Whether a free needs none of what strata_free_from_top_on_own_stream does beside strata_free_on_own_stream. `thread`:
- * the calling thread's state, or NULL. */
-static inline bool strata_free_is_usual(const strata_block *block, const strata_thread *thread)
-{
-    return block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
-}
-
 /* The arguments are checked. Always inline: no frame in the call stacks of an unoptimized build. */
 static inline __attribute__((always_inline)) strata_status
 strata_allocate_from_top(strata_resource *top, const strata_request *request, strata_block *out)

@@ -76,7 +76,7 @@ static strata_status forward_synchronize(strata_resource *self, CUstream stream)
     return CALL_UP(self, synchronize)(UP(self), stream);
 }
 
-/* The same layer's operations: whether it forwards them or not. */
+/* ---- by the same layer's operations, whether it forwards them or not ---- */
 
 strata_made strata_allocate_plainly(strata_resource *self, const strata_request *request, strata_block *out)
 {
@@ -89,8 +89,17 @@ strata_made strata_allocate_plainly(strata_resource *self, const strata_request 
 strata_status strata_deallocate_plainly(strata_resource *self, const strata_block *block, strata_entry *entry,
                                         strata_timeline *timeline)
 {
-    (void)entry, (void)timeline;
-    return self->ops->deallocate(self, block, block->stream);
+    (void)timeline;
+    return strata_free_on_own_stream(self, block, entry, strata_thread_self());
+}
+
+strata_made strata_allocate_by_request(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    const strata_made made = self->ops->allocate_own(self, &request, out);
+    if (__builtin_expect(made.status != STRATA_SUCCESS, 0))
+        *out = (strata_block){0};
+    return made;
 }
 
 strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
@@ -101,11 +110,35 @@ strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, C
 strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block)
 {
     strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(!strata_free_is_usual(block, thread), 0))
+    strata_entry *entry = thread && strata_driver_state_now() == STRATA_DRIVER_OPEN
+                              ? strata_table_lookup(strata_resource_table(self), block->id)
+                              : NULL;
+    if (__builtin_expect(!entry, 0))
         return strata_free_from_top_on_own_stream(self, block);
-    const strata_status status = strata_free_on_own_stream(strata_resource_table(self), self, block, thread);
+    const strata_status status = strata_free_on_own_stream(self, block, entry, thread);
     if (__builtin_expect(status == STRATA_SUCCESS, 1))
         return status;
+    return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
+}
+
+strata_status strata_top_allocate_directly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
+{
+    return self->ops->allocate_plain(self, bytes, stream, out).status;
+}
+
+/* An empty block names no table. */
+strata_status strata_top_deallocate_own(strata_resource *self, const strata_block *block)
+{
+    strata_entry *entry = strata_driver_state_now() == STRATA_DRIVER_OPEN
+                              ? strata_table_lookup(strata_resource_table(self), block->id)
+                              : NULL;
+    strata_timeline *timeline =
+        __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, block->stream) : NULL;
+    if (__builtin_expect(!timeline, 0))
+        return strata_free_from_top_on_own_stream(self, block);
+    const strata_status status = self->ops->deallocate_own(self, block, entry, timeline);
+    if (__builtin_expect(status == STRATA_FREE_COMPLETE || status == STRATA_SUCCESS, 1))
+        return STRATA_SUCCESS;
     return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
 }
 
@@ -114,8 +147,8 @@ static const strata_resource_ops forwarders = {
     .deallocate = forward_deallocate,
     .allocate_own = strata_allocate_plainly,
     .deallocate_own = strata_deallocate_plainly,
+    .allocate_plain = strata_allocate_by_request,
     .top_allocate = strata_top_allocate_plainly,
-    .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = forward_prepare,
     .finish_use = forward_finish,
     .record_use = forward_record,
@@ -190,8 +223,8 @@ static strata_status synchronize_here(strata_resource *self, CUstream stream)
 static const strata_resource_ops absent = {
     .allocate_own = strata_allocate_plainly,
     .deallocate_own = strata_deallocate_plainly,
+    .allocate_plain = strata_allocate_by_request,
     .top_allocate = strata_top_allocate_plainly,
-    .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = no_tracking,
     .finish_use = no_tracking,
     .record_use = no_tracking,
@@ -214,10 +247,12 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     const strata_resource_ops *from = owner ? &absent : &forwarders;
     FILL(allocate);
     FILL(deallocate);
+    if (!ops->top_deallocate)
+        ops->top_deallocate = ops->deallocate_own ? strata_top_deallocate_own : strata_top_deallocate_plainly;
+    FILL(top_allocate);
     FILL(allocate_own);
     FILL(deallocate_own);
-    FILL(top_allocate);
-    FILL(top_deallocate);
+    FILL(allocate_plain);
     FILL(prepare_use);
     FILL(finish_use);
     FILL(record_use);
@@ -231,6 +266,20 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     FILL(device);
     FILL(reusable);
     FILL(synchronize);
+}
+
+/* Where a layer makes a request of it after all, one made at the top is cheaper. */
+static bool allocates_plain_to_the_bottom(const strata_resource *resource)
+{
+    while (resource && resource->ops->allocate_plain != strata_allocate_by_request)
+        resource = resource->upstream;
+    return !resource;
+}
+
+void strata_fill_top_allocate(const strata_resource *top, strata_resource_ops *ops)
+{
+    if (ops->top_allocate == strata_top_allocate_plainly && allocates_plain_to_the_bottom(top))
+        ops->top_allocate = strata_top_allocate_directly;
 }
 
 bool strata_resource_tracks_plainly(const strata_resource *resource)

@@ -7,7 +7,8 @@
  *     never was known       refused with STREAM_MISUSE
  *
  * If a handle is known again, one of the first two applies; both if the driver gives streams no ids. Another thread may
- * unregister the stream meanwhile: the free is marked as in flight (core/streams/inflight_frees.h). */
+ * unregister the stream meanwhile: before the handle goes to the driver, the free is marked as in flight
+ * (core/streams/inflight_frees.h), and the stream looked up anew. */
 #ifndef STRATA_CORE_STACK_OWN_STREAM_FREE_H
 #define STRATA_CORE_STACK_OWN_STREAM_FREE_H
 
@@ -33,25 +34,22 @@ static inline __attribute__((always_inline)) strata_timeline *strata_late_alloc_
     return __builtin_expect(late, 1) ? timeline : NULL;
 }
 
-/* Within an in-flight free, if that gives none. */
-strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_block *block);
+/* Within an in-flight free. */
+strata_status strata_free_on_own_stream_slow(strata_resource *layer, const strata_block *block);
 
-/* Through the outermost layer of the stack. `table` is the stack's; `thread` is the calling thread's state, or NULL.
- * Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
-static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(const strata_table *table,
-                                                                                     strata_resource *top,
+/* Through this layer's deallocate, marked as in flight. `entry` has the block's slot; `thread` is the calling thread's
+ * state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
+static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(strata_resource *layer,
                                                                                      const strata_block *block,
+                                                                                     const strata_entry *entry,
                                                                                      strata_thread *thread)
 {
     strata_inflight_free_begin(thread);
-    strata_entry *entry = strata_table_lookup(table, block->id);
-    strata_timeline *timeline =
-        __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, block->stream) : NULL;
-    const strata_status status = __builtin_expect(timeline != NULL, 1)
-                                     ? top->ops->deallocate_own(top, block, entry, timeline)
-                                     : strata_free_on_own_stream_slow(top, block);
+    const bool late = strata_late_alloc_timeline(entry, block->stream) != NULL;
+    const strata_status status = __builtin_expect(late, 1) ? layer->ops->deallocate(layer, block, block->stream)
+                                                           : strata_free_on_own_stream_slow(layer, block);
     strata_inflight_free_end(thread);
-    return __builtin_expect(status == STRATA_FREE_COMPLETE, 1) ? STRATA_SUCCESS : status;
+    return status;
 }
 
 #endif

@@ -34,6 +34,14 @@ static strata_made allocate_own(strata_resource *top, const strata_request *requ
     return made;
 }
 
+static strata_made allocate_plain(strata_resource *top, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_made made = top->stack->unannounced.allocate_plain(top, bytes, stream, out);
+    if (made.status == STRATA_SUCCESS)
+        begin_region(out);
+    return made;
+}
+
 static strata_status top_allocate(strata_resource *top, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_status status = top->stack->unannounced.top_allocate(top, bytes, stream, out);
@@ -75,11 +83,11 @@ static strata_status top_deallocate(strata_resource *top, const strata_block *bl
 }
 
 /* Plain operations call others of the table, which announce. Of two ends of one region the second has no effect. */
-#define ANNOUNCE(op, plain)              \
-    do {                                 \
-        stack->unannounced.op = ops->op; \
-        if (ops->op != (plain))          \
-            ops->op = op;                \
+#define ANNOUNCE(op, plain, other)                    \
+    do {                                              \
+        stack->unannounced.op = ops->op;              \
+        if (ops->op != (plain) && ops->op != (other)) \
+            ops->op = op;                             \
     } while (0)
 
 void strata_stack_announce_regions(strata_stack *stack)
@@ -87,10 +95,11 @@ void strata_stack_announce_regions(strata_stack *stack)
     if (!strata_driver_regions.begin)
         return;
     strata_resource_ops *ops = &stack->ops[0];
-    ANNOUNCE(allocate, NULL);
-    ANNOUNCE(deallocate, NULL);
-    ANNOUNCE(allocate_own, strata_allocate_plainly);
-    ANNOUNCE(deallocate_own, strata_deallocate_plainly);
-    ANNOUNCE(top_allocate, strata_top_allocate_plainly);
-    ANNOUNCE(top_deallocate, strata_top_deallocate_plainly);
+    ANNOUNCE(allocate, NULL, NULL);
+    ANNOUNCE(deallocate, NULL, NULL);
+    ANNOUNCE(allocate_own, strata_allocate_plainly, NULL);
+    ANNOUNCE(deallocate_own, strata_deallocate_plainly, NULL);
+    ANNOUNCE(allocate_plain, strata_allocate_by_request, NULL);
+    ANNOUNCE(top_allocate, strata_top_allocate_plainly, strata_top_allocate_directly);
+    ANNOUNCE(top_deallocate, strata_top_deallocate_plainly, strata_top_deallocate_own);
 }

@@ -14,6 +14,14 @@ typedef struct strata_made {
     strata_entry *entry;
 } strata_made;
 
+enum { STRATA_CHARGE_UNIT = 512 };
+
+/* Of the operation table's charge_table. */
+typedef struct strata_charge_table {
+    const uint16_t *units; /* by (bytes - 1) / STRATA_CHARGE_UNIT: the charge, in these */
+    size_t count;
+} strata_charge_table;
+
 /* Of the operation deallocate_own: beyond all statuses. */
 #define STRATA_FREE_COMPLETE ((strata_status)0x100)
 
@@ -37,6 +45,7 @@ struct strata_stack {
         strata_made (*allocate_own)(strata_resource *self, const strata_request *request, strata_block *out);
         strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, strata_entry *entry,
                                         strata_timeline *timeline);
+        strata_made (*allocate_plain)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
         strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
         strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
     } unannounced;                            /* of the outermost layer, if regions.c stands in front of it */

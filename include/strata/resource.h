@@ -269,16 +269,17 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * error: what fails here is tried again, and said, when it is needed. NULL: nothing to do. Never forwarded. */
     void (*built)(strata_resource *self);
 
-    /* The next four are of the library's own layers, for speed. NULL: by allocate, deallocate. They have no other rules
+    /* The next five are of the library's own layers, for speed. NULL: by allocate, deallocate. They have no other rules
      * than those.
      *
      * allocate, which also returns the block's entry in the stack's table; NULL for an empty block. */
     struct strata_made (*allocate_own)(strata_resource *self, const strata_request *request, strata_block *out);
 
     /* deallocate on the block's allocation stream, which the runtime has found to be `timeline`'s, known and without
-     * early events, and keeps known during the call. `entry` has the block's slot, perhaps with another block now: the
-     * owner checks it. A layer passes both on unchanged. The owner may return STRATA_FREE_COMPLETE instead of calling
-     * `completed`: success, and the last completion, of all bytes. The memory may be in use again by then. */
+     * early events. Another thread may unregister the stream during the call, and the handle be dead then: a layer that
+     * uses it frees by strata_deallocate_plainly instead. `entry` has the block's slot, perhaps with another block now:
+     * the owner checks it. A layer passes both on unchanged. The owner may return STRATA_FREE_COMPLETE instead of
+     * calling `completed`: success, and the last completion, of all bytes. The memory may be in use again by then. */
     strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, struct strata_entry *entry,
                                     struct strata_timeline *timeline);
 
@@ -286,6 +287,14 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * deallocate, of any block. */
     strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
     strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
+
+    /* allocate_own with no alignment, tag or account, and bytes above 0: what most requests are, without a request in
+     * memory that each layer reads again. */
+    struct strata_made (*allocate_plain)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
+
+    /* What `charge` answers for small requests with no alignment, whatever the layer's state. Of the library's own
+     * layers; NULL: `charge` is called. Never forwarded. */
+    const struct strata_charge_table *charge_table;
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

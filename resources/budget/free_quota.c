@@ -198,7 +198,7 @@ static uint64_t take_steps(strata_budget_account *account, uint64_t *threads)
     uint64_t all = 0;
     *threads = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
-        const uint32_t steps = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+        const uint64_t steps = (uint64_t)atomic_load_explicit(&slot->steps, memory_order_relaxed);
         all += steps;
         *threads += steps != 0;
         atomic_store_explicit(&slot->steps, 0, memory_order_relaxed);
@@ -277,7 +277,8 @@ static void choose(strata_budget_account *account, uint64_t granted)
 void budget_choose(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
 {
     if (budget_counts(account) &&
-        !(slot && budget_wants_quotas(account, atomic_load_explicit(&slot->steps, memory_order_relaxed), bytes)))
+        !(slot &&
+          budget_wants_quotas(account, (uint64_t)atomic_load_explicit(&slot->steps, memory_order_relaxed), bytes)))
         return;
     strata_spin_take(&account->counts_lock);
     choose(account, (uint64_t)budget_granted(account) + bytes);

@@ -52,7 +52,7 @@ static inline int64_t budget_free_to_take(const strata_budget_account *account)
 }
 
 /* While it counts, before a charge: whether to ask for quotas by budget_choose(). Rarely while use grows. */
-static inline bool budget_wants_quotas(const strata_budget_account *account, uint32_t steps, uint64_t bytes)
+static inline bool budget_wants_quotas(const strata_budget_account *account, uint64_t steps, uint64_t bytes)
 {
     const bool grows =
         (uint64_t)budget_granted(account) + bytes > atomic_load_explicit(&account->peak, memory_order_relaxed);

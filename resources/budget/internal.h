@@ -46,7 +46,7 @@ typedef struct budget_slot {
     };
     _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
     _Atomic uint64_t most;         /* that the thread keeps of what it frees; 0 after a recall */
-    _Atomic uint32_t steps;        /* charges since the account chose to count or not */
+    _Atomic int64_t steps;         /* charges since the account chose to count or not */
     /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
      * Written under counts_lock. */
     _Atomic uint64_t late;
@@ -163,15 +163,16 @@ enum {
 typedef struct budget {
     strata_resource resource;
     strata_device *device;
-    strata_budget_wait wait;             /* constant */
-    uint64_t timeout;                    /* nanoseconds; constant */
-    _Atomic(strata_resource *) charging; /* computes charges; found at the first request */
-    _Atomic unsigned char retires;       /* whether frees are recorded; found at the first one of a shared budget */
-    _Atomic unsigned char special;       /* BUDGET_SHARED and its siblings; never cleared */
-    bool finds_deadlocks;                /* constant */
-    _Atomic bool freed_by_others;        /* a thread has freed a block of another one; never cleared */
-    strata_per_thread thread_accounts;   /* budget_thread_account */
-    strata_lock waiters_lock;            /* guards the next three */
+    strata_budget_wait wait;                      /* constant */
+    uint64_t timeout;                             /* nanoseconds; constant */
+    _Atomic(strata_resource *) charging;          /* computes charges; found at the first request */
+    _Atomic(const strata_charge_table *) charges; /* its table; NULL: none, or not found yet */
+    _Atomic unsigned char retires;     /* whether frees are recorded; found at the first one of a shared budget */
+    _Atomic unsigned char special;     /* BUDGET_SHARED and its siblings; never cleared */
+    bool finds_deadlocks;              /* constant */
+    _Atomic bool freed_by_others;      /* a thread has freed a block of another one; never cleared */
+    strata_per_thread thread_accounts; /* budget_thread_account */
+    strata_lock waiters_lock;          /* guards the next three */
     budget_waiter *waiters;
     uint64_t waits;                  /* so far */
     uint64_t next_look;              /* nanoseconds */

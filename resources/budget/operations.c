@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/default_operations.h"
 #include "resources/budget/deadlock.h"
 #include "resources/budget/shared.h"
 
@@ -11,6 +12,7 @@ static strata_resource *find_charging(budget *self)
 {
     strata_resource *charging = strata_resource_charging(self->resource.upstream);
     atomic_store_explicit(&self->charging, charging, memory_order_relaxed);
+    atomic_store_explicit(&self->charges, charging->ops->charge_table, memory_order_relaxed);
     return charging;
 }
 
@@ -20,6 +22,23 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
     if (__builtin_expect(!charging, 0))
         charging = find_charging(self);
     return charging->ops->charge(charging, request, bytes);
+}
+
+/* 0 also for an error. */
+static __attribute__((noinline)) uint64_t ask_plain_charge(budget *self, size_t bytes, CUstream stream)
+{
+    size_t charge;
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    return charge_of(self, &request, &charge) == STRATA_SUCCESS ? charge : 0;
+}
+
+/* Of a request with no alignment. 0 also for an error. */
+static inline uint64_t plain_charge(budget *self, size_t bytes, CUstream stream)
+{
+    const strata_charge_table *charges = atomic_load_explicit(&self->charges, memory_order_relaxed);
+    const size_t index = (bytes - 1) / STRATA_CHARGE_UNIT;
+    return __builtin_expect(charges && index < charges->count, 1) ? (uint64_t)charges->units[index] * STRATA_CHARGE_UNIT
+                                                                  : ask_plain_charge(self, bytes, stream);
 }
 
 /* With a charge of 0 the account could be freed before the block. */
@@ -69,7 +88,7 @@ static inline strata_made allocate_fast(budget *self, budget_slot *slot, const s
     if (__builtin_expect(!made.entry, 0))
         return undo(self, bytes, made);
     budget_record_write(self, made.entry, &self->base, bytes);
-    budget_slot_flight_end(slot);
+    budget_slot_clear_flight(slot);
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
@@ -157,6 +176,36 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
     return allocate((budget *)resource, request, out);
 }
 
+/* The thread has no quota for it. */
+static __attribute__((noinline)) strata_made allocate_plain_general(budget *self, size_t bytes, CUstream stream,
+                                                                    uint64_t charge, strata_block *out)
+{
+    if (!charge)
+        return strata_allocate_by_request(&self->resource, bytes, stream, out);
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    const strata_made made = allocate_general(self, &request, charge, out);
+    if (made.status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    return made;
+}
+
+static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    budget *self = (budget *)resource;
+    const uint64_t charge = plain_charge(self, bytes, stream);
+    const bool plain = charge && !budget_special(self);
+    budget_slot *slot = __builtin_expect(plain, 1) ? budget_charge_fast(&self->base, charge) : NULL;
+    if (__builtin_expect(!slot, 0))
+        return allocate_plain_general(self, bytes, stream, charge, out);
+    strata_resource *below = resource->upstream;
+    const strata_made made = below->ops->allocate_plain(below, bytes, stream, out);
+    if (__builtin_expect(!made.entry, 0))
+        return undo(self, charge, made);
+    budget_record_write(self, made.entry, &self->base, charge);
+    budget_slot_clear_flight(slot);
+    return (strata_made){STRATA_SUCCESS, made.entry};
+}
+
 /* ---- freeing ---- */
 
 /* Parts of blocks, and other accounts than a base that is not shared. A charge that a reset of the device has ended is
@@ -222,7 +271,7 @@ static strata_status budget_deallocate_own(strata_resource *resource, const stra
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
     if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
-        return deallocate_general(self, block, block->stream);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     const budget_record *record = budget_record_in(self, entry);
     strata_budget_account *account = atomic_load_explicit(&record->account, memory_order_relaxed);
     const uint64_t bytes = budget_record_bytes(record);
@@ -298,20 +347,21 @@ static strata_status live_deallocate(strata_resource *resource, const strata_blo
     return status;
 }
 
-#define BUDGET_OPS(bytes, prefix, make, end, back)                                                                    \
+#define BUDGET_OPS(bytes, prefix, make, plain, end, back)                                                             \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
         .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
-        .describe = budget_describe, .allocate_own = (make), .deallocate_own = (end), .give_back = (back),            \
+        .describe = budget_describe, .allocate_own = (make), .allocate_plain = (plain), .deallocate_own = (end),      \
+        .give_back = (back),                                                                                          \
     }
 
-const strata_resource_ops budget_ops =
-    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_deallocate_own, NULL);
-const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL);
-const strata_resource_ops budget_shared_ops =
-    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_deallocate_own, shared_give_back);
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own,
+                                                  budget_allocate_plain, budget_deallocate_own, NULL);
+const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL, NULL, NULL);
+const strata_resource_ops budget_shared_ops = BUDGET_OPS(
+    sizeof(budget_record), budget, budget_allocate_own, budget_allocate_plain, budget_deallocate_own, shared_give_back);
 
 /* ---- public calls ---- */
 

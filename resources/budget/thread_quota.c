@@ -121,7 +121,7 @@ static bool charge_beyond_quota(strata_budget_account *account, budget_slot *slo
 {
     if (!budget_counts(account))
         return charge_with_refill(account, slot, bytes);
-    const uint32_t steps = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+    const uint64_t steps = (uint64_t)atomic_load_explicit(&slot->steps, memory_order_relaxed);
     return !budget_wants_quotas(account, steps, bytes) && budget_take_free_quota(account, bytes, bytes);
 }
 

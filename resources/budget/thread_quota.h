@@ -3,6 +3,7 @@
 #define STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 
 #include "core/base/busy_flag.h"
+#include "core/base/own_word.h"
 #include "resources/budget/free_quota.h"
 
 /* ---- fast path ---- */
@@ -32,11 +33,16 @@ static inline void budget_slot_flight_end(budget_slot *slot)
                           memory_order_release);
 }
 
+/* Of budget_charge_fast, which found no other one; those within it have ended. */
+static inline void budget_slot_clear_flight(budget_slot *slot)
+{
+    atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
+}
+
 /* The slot is busy. */
 static inline void budget_count_step(budget_slot *slot)
 {
-    atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    strata_own_word_add(&slot->steps, 1);
 }
 
 /* Of a base that is not shared: the slot, with a charge in flight. NULL: unchanged, the slow path is needed. */
@@ -58,7 +64,7 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
         if (__builtin_expect(fits, 1))
             return slot;
     }
-    budget_slot_flight_end(slot);
+    budget_slot_clear_flight(slot);
     return NULL;
 }
 

@@ -4,6 +4,7 @@
  * it only writes a line; inside a call the line gets the thread's next stamp. */
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
+#include "core/stack/default_operations.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
 
@@ -247,6 +248,27 @@ static __attribute__((noinline)) strata_made allocate_slow(logging *self, const 
     return finish_allocation(self, &call, request, out, upstream->ops->allocate_own(upstream, request, out));
 }
 
+/* Of a call that was not nested, reported nothing and has room for its line. */
+static inline __attribute__((always_inline)) strata_made record_fast(log_ring *ring, uint64_t stored, size_t requested,
+                                                                     CUstream stream, strata_tag tag, size_t alignment,
+                                                                     const strata_block *block, strata_entry *entry)
+{
+    const uint64_t stamp = strata_timestamp_simple();
+    ring->state = 0;
+    log_line *line = &ring->lines[stored & ring->mask];
+    line->stamp = stamp;
+    line->stream = (uint64_t)(uintptr_t)stream;
+    line->address = block->address;
+    line->requested = requested;
+    line->bytes = block->bytes;
+    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, block->id.generation);
+    line->where = where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, alignment);
+    line->stream_alone = alloc_stream_id(entry);
+    ring->stored = stored + 1;
+    log_ring_publish_line(ring, line);
+    return (strata_made){STRATA_SUCCESS, entry};
+}
+
 /* Fast path: a fifth fewer instructions. */
 static inline __attribute__((always_inline)) strata_made allocate(logging *self, const strata_request *request,
                                                                   strata_block *out)
@@ -263,21 +285,45 @@ static inline __attribute__((always_inline)) strata_made allocate(logging *self,
         made.status == STRATA_SUCCESS && made.entry && stored == ring->unstamped && stored != ring->limit;
     if (__builtin_expect(!plain, 0))
         return finish_fast_allocation(self, ring, request, out, made);
-    const uint64_t stamp = strata_timestamp_simple();
-    ring->state = 0;
     store_facts(self, made.entry, out, request);
-    log_line *line = &ring->lines[stored & ring->mask];
-    line->stamp = stamp;
-    line->stream = (uint64_t)(uintptr_t)request->stream;
-    line->address = out->address;
-    line->requested = request->bytes;
-    line->bytes = out->bytes;
-    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
-    line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    line->stream_alone = alloc_stream_id(made.entry);
-    ring->stored = stored + 1;
-    log_ring_publish_line(ring, line);
-    return (strata_made){STRATA_SUCCESS, made.entry};
+    return record_fast(ring, stored, request->bytes, request->stream, request->tag, request->alignment, out,
+                       made.entry);
+}
+
+/* Of a call that was not nested, without durations. */
+static __attribute__((noinline)) strata_made finish_plain_allocation(logging *self, log_ring *ring, size_t bytes,
+                                                                     CUstream stream, strata_block *out,
+                                                                     strata_made made)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    return finish_allocation(self, &(recorded_call){.ring = ring}, &request, out, made);
+}
+
+static __attribute__((noinline)) strata_made allocate_plain_slow(logging *self, size_t bytes, CUstream stream,
+                                                                 strata_block *out)
+{
+    strata_resource *upstream = self->resource.upstream;
+    recorded_call call;
+    if (!begin(self, &call))
+        return upstream->ops->allocate_plain(upstream, bytes, stream, out);
+    const strata_request request = {.bytes = bytes, .stream = stream};
+    return finish_allocation(self, &call, &request, out, upstream->ops->allocate_plain(upstream, bytes, stream, out));
+}
+
+static strata_made logging_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    logging *self = (logging *)resource;
+    strata_resource *upstream = resource->upstream;
+    log_ring *ring = fast_ring(self);
+    if (__builtin_expect(!ring, 0))
+        return allocate_plain_slow(self, bytes, stream, out);
+    ring->unstamped = ring->stored;
+    ring->state = LOG_INSIDE;
+    const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
+    const uint64_t stored = ring->stored;
+    if (__builtin_expect(!made.entry || stored != ring->unstamped || stored == ring->limit || self->stores_facts, 0))
+        return finish_plain_allocation(self, ring, bytes, stream, out, made);
+    return record_fast(ring, stored, bytes, stream, 0, 0, out, made.entry);
 }
 
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -422,7 +468,9 @@ static strata_status logging_deallocate_own(strata_resource *resource, const str
     logging *self = (logging *)resource;
     log_ring *ring = freeing_ring(self);
     if (__builtin_expect(!ring, 0))
-        return deallocate_slow(self, block, block->stream);
+        return atomic_load_explicit(&self->enabled, memory_order_relaxed)
+                   ? strata_deallocate_plainly(resource, block, entry, timeline)
+                   : resource->upstream->ops->deallocate_own(resource->upstream, block, entry, timeline);
     const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
@@ -664,9 +712,9 @@ void logging_destroy(strata_resource *resource)
 #define LOGGING_OPS                                                                                                  \
     .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts),                                         \
     .optional_block_bytes = sizeof(block_facts), .transparent = true, .name = "logging", .begin = logging_begin,     \
-    .allocate = logging_allocate, .allocate_own = logging_allocate_own, .deallocate = logging_deallocate,            \
-    .deallocate_own = logging_deallocate_own, .reap = logging_reap, .trim = logging_trim,                            \
-    .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
+    .allocate = logging_allocate, .allocate_own = logging_allocate_own, .allocate_plain = logging_allocate_plain,    \
+    .deallocate = logging_deallocate, .deallocate_own = logging_deallocate_own, .reap = logging_reap,                \
+    .trim = logging_trim, .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,      \
     .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
     .synchronize = logging_synchronize, .request_refused = logging_request_refused, .graph_event = logging_graph_event
 

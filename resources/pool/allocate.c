@@ -238,6 +238,23 @@ strata_made pool_allocate_own(strata_resource *resource, const strata_request *r
                                               : make_elsewhere((pool *)resource, request, out);
 }
 
+static __attribute__((noinline)) strata_made make_plain_elsewhere(pool *self, size_t bytes, CUstream stream,
+                                                                  strata_block *out)
+{
+    const strata_made made = make_elsewhere(self, &(strata_request){.bytes = bytes, .stream = stream}, out);
+    if (made.status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    return made;
+}
+
+strata_made pool_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream}; /* stays in registers */
+    strata_entry *entry = take_fast((pool *)resource, &request, out);
+    return __builtin_expect(entry != NULL, 1) ? (strata_made){STRATA_SUCCESS, entry}
+                                              : make_plain_elsewhere((pool *)resource, bytes, stream, out);
+}
+
 static __attribute__((noinline)) strata_status top_allocate_elsewhere(pool *self, size_t bytes, CUstream stream,
                                                                       strata_block *out)
 {

@@ -341,10 +341,14 @@ static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_th
 /* The cache is entered, and left again. False: pool_stream_cache_keep_slow is due. */
 static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thread_cache *local,
                                                             pool_stream_cache *cache, strata_entry *entry,
-                                                            const strata_block *block, strata_point now)
+                                                            const strata_block *block, uint32_t slot, strata_point now)
 {
-    end_used_block(local, entry, block, now);
-    const bool kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
+    const size_t bytes = block->bytes;
+    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
+    pool_count_live(local, -(int64_t)bytes, -1);
+    const bool kept = pool_bin_put(self, cache, entry, slot, bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     return kept;
 }
@@ -367,7 +371,7 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
         return reports ? keep_reported(self, local, entry, block, cache, handle)
                        : free_retired(self, entry, block, handle);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, pool_stream_cache_now(cache)), 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, pool_stream_cache_now(cache)), 0))
         keep_slow(self, local, cache->timeline, handle, slot);
     return STRATA_SUCCESS;
 }
@@ -395,23 +399,49 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
                                                   : free_fast(self, entry, block, handle, false);
 }
 
-/* ---- on the allocation stream, which the runtime has found to be known and late ---- */
+/* ---- on the allocation stream, which was found to be known and late ----
+ *
+ * Another thread may unregister the stream meanwhile. The fast paths pass no handle to the driver. They read the
+ * stream's epoch before they see that it is known: the events that end the stream cover this point. */
+
+static inline strata_point now_of(const pool_stream_cache *cache, const strata_timeline *timeline)
+{
+    return cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
+}
+
+/* No other path needs the handle. The stream is looked up once more: if it has ended, the free begins anew. */
+static __attribute__((noinline)) strata_status free_retired_own(pool *self, strata_entry *entry,
+                                                                const strata_block *block)
+{
+    strata_status status;
+    strata_thread *thread = strata_thread_self();
+    strata_inflight_free_begin(thread);
+    if (strata_late_alloc_timeline(entry, block->stream)) {
+        status = free_retired(self, entry, block, block->stream);
+    } else {
+        strata_entry_revive(entry);
+        status = strata_free_on_own_stream_slow(&self->resource, block);
+    }
+    strata_inflight_free_end(thread);
+    return status;
+}
 
 /* A retired block's cache, entered, if nothing stands in the way of its fast free. *local: the thread's. */
-static inline __attribute__((always_inline)) pool_stream_cache *
-enter_own(pool *self, const strata_entry *entry, const strata_timeline *timeline, pool_thread_cache **local)
+static inline __attribute__((always_inline)) pool_stream_cache *enter_own(pool *self, const strata_entry *entry,
+                                                                          const strata_timeline *timeline,
+                                                                          CUstream handle, pool_thread_cache **local,
+                                                                          strata_point *now)
 {
     pool_thread_cache *here = *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!here || !is_fast_free(self, entry), 0))
         return NULL;
     pool_stream_cache *cache = pool_stream_cache_of(here, timeline);
-    const bool own = cache && alloc_stream_was_known(entry) && last_timeline(entry) == timeline->number;
+    if (__builtin_expect(!cache, 0))
+        return NULL;
+    *now = now_of(cache, timeline);
+    const bool own = strata_timeline_is_late(timeline, handle) && alloc_stream_was_known(entry) &&
+                     last_timeline(entry) == timeline->number;
     return __builtin_expect(own && pool_thread_cache_try_enter(self, here), 1) ? cache : NULL;
-}
-
-static inline strata_point now_of(const pool_stream_cache *cache, const strata_timeline *timeline)
-{
-    return cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
 }
 
 static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_thread_cache *local,
@@ -427,84 +457,72 @@ strata_status pool_deallocate_own(strata_resource *resource, const strata_block 
 {
     pool *self = (pool *)resource;
     if (__builtin_expect(!strata_entry_retire_found(strata_resource_table(resource), entry, block, 0), 0))
-        return deallocate_slow(self, block, block->stream);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     pool_thread_cache *local;
-    pool_stream_cache *cache = enter_own(self, entry, timeline, &local);
-    if (__builtin_expect(!cache, 0))
-        return free_retired(self, entry, block, block->stream);
+    strata_point now;
     const CUstream handle = block->stream;
+    pool_stream_cache *cache = enter_own(self, entry, timeline, handle, &local, &now);
+    if (__builtin_expect(!cache, 0))
+        return free_retired_own(self, entry, block);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now_of(cache, timeline)), 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
         return keep_own_slow(self, local, timeline, handle, slot);
     return STRATA_FREE_COMPLETE;
 }
 
-/* Within an in-flight free, which each of these ends. The first: the block is not retired. */
-
-static __attribute__((noinline)) strata_status top_deallocate_slow(pool *self, const strata_block *block,
-                                                                   strata_thread *thread)
-{
-    strata_inflight_free_end(thread);
-    return strata_top_deallocate_plainly(&self->resource, block);
-}
-
 static __attribute__((noinline)) strata_status top_free_retired(pool *self, strata_entry *entry,
-                                                                const strata_block *block, strata_thread *thread)
+                                                                const strata_block *block)
 {
-    const strata_status status = free_retired(self, entry, block, block->stream);
-    strata_inflight_free_end(thread);
+    const strata_status status = free_retired_own(self, entry, block);
     return strata_ends_without_driver(status) ? strata_free_without_driver(&self->resource, block) : status;
 }
 
 static __attribute__((noinline)) strata_status top_keep_slow(pool *self, pool_thread_cache *local,
-                                                             strata_timeline *timeline, CUstream handle, uint32_t slot,
-                                                             strata_thread *thread)
+                                                             strata_timeline *timeline, CUstream handle, uint32_t slot)
 {
     keep_slow(self, local, timeline, handle, slot);
-    strata_inflight_free_end(thread);
     return STRATA_SUCCESS;
 }
 
 /* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose
- * table of timelines need not be read, since a cache has its timeline. NULL also if the thread has no such cache. */
-static inline __attribute__((always_inline)) pool_stream_cache *own_cache(const pool_thread_cache *local,
-                                                                          const strata_entry *entry, CUstream handle)
+ * table of timelines need not be read, since a cache has its timeline. NULL also if the thread has no such cache.
+ * *now: the stream's point before it was seen to be known. */
+static inline __attribute__((always_inline)) pool_stream_cache *
+own_cache(const pool_thread_cache *local, const strata_entry *entry, CUstream handle, strata_point *now)
 {
     const uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     pool_stream_cache *cache = local->caches[number % POOL_STREAM_CACHES];
     if (__builtin_expect(!cache, 0))
         return NULL;
     const strata_timeline *timeline = cache->timeline;
+    *now = now_of(cache, timeline);
     const bool own = timeline->number == number && strata_entry_is_incarnation(entry, timeline) &&
                      strata_timeline_is_late(timeline, handle);
     return __builtin_expect(own, 1) ? cache : NULL;
 }
 
-/* strata_top_deallocate_plainly and pool_deallocate_own in one. A thread that has a cache has a state. An empty block
- * names no table, and goes the plain way. Every call is a tail call. */
+/* strata_top_deallocate_plainly and pool_deallocate_own in one. An empty block names no table, and goes the plain way.
+ * Every call is a tail call. */
 strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block)
 {
     pool *self = (pool *)resource;
-    void *const *slots = strata_thread_slots;
-    pool_thread_cache *local = slots[self->thread_caches.number];
+    pool_thread_cache *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!local || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_top_deallocate_plainly(resource, block);
-    strata_thread *thread = strata_thread_with(slots);
-    strata_inflight_free_begin(thread);
     const strata_table *table = self->heap.table;
     strata_entry *entry = strata_table_lookup(table, block->id);
     const CUstream handle = block->stream;
-    pool_stream_cache *cache = __builtin_expect(entry != NULL, 1) ? own_cache(local, entry, handle) : NULL;
+    strata_point now;
+    pool_stream_cache *cache = __builtin_expect(entry != NULL, 1) ? own_cache(local, entry, handle, &now) : NULL;
     if (__builtin_expect(!cache || !strata_entry_retire_found(table, entry, block, 0), 0))
-        return top_deallocate_slow(self, block, thread);
+        return strata_top_deallocate_plainly(resource, block);
     strata_timeline *timeline = cache->timeline;
     const bool own =
         is_fast_free(self, entry) && alloc_stream_was_known(entry) && last_timeline(entry) == timeline->number;
     if (__builtin_expect(!own || !pool_thread_cache_try_enter(self, local), 0))
-        return top_free_retired(self, entry, block, thread);
+        return top_free_retired(self, entry, block);
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now_of(cache, timeline)), 0))
-        return top_keep_slow(self, local, timeline, handle, slot, thread);
-    strata_inflight_free_end(thread);
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
+        return top_keep_slow(self, local, timeline, handle, slot);
     return STRATA_SUCCESS;
 }

@@ -10,7 +10,7 @@ pool_live pool_live_now(const pool *self)
     const pool_thread_cache *local;
     for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
         live.bytes += atomic_load_explicit(&local->live_bytes, memory_order_relaxed);
-        live.blocks += (int64_t)atomic_load_explicit(&local->hits, memory_order_relaxed);
+        live.blocks += atomic_load_explicit(&local->hits, memory_order_relaxed);
         live.blocks += atomic_load_explicit(&local->live_beside_hits, memory_order_relaxed);
     }
     return (pool_live){live.bytes > 0 ? live.bytes : 0, live.blocks > 0 ? live.blocks : 0};

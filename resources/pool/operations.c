@@ -92,6 +92,12 @@ static strata_status pool_charge(strata_resource *resource, const strata_request
     return STRATA_SUCCESS;
 }
 
+/* Contiguous blocks are larger. */
+_Static_assert((uint64_t)POOL_CLASSED *POOL_GRANULE < POOL_SMALL_BLOCK, "no class is contiguous");
+_Static_assert((size_t)POOL_GRANULE == STRATA_CHARGE_UNIT, "a class is so many units");
+
+static const strata_charge_table charges = {pool_class_granules, POOL_CLASSED};
+
 static strata_status pool_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                    strata_block_id *of)
 {
@@ -197,6 +203,7 @@ const strata_resource_ops pool_ops = {
     .deallocate = pool_deallocate,
     .allocate_own = pool_allocate_own,
     .deallocate_own = pool_deallocate_own,
+    .allocate_plain = pool_allocate_plain,
     .top_allocate = pool_top_allocate,
     .top_deallocate = pool_top_deallocate,
     .prepare_use = strata_block_prepare_use,
@@ -206,6 +213,7 @@ const strata_resource_ops pool_ops = {
     .trim = pool_trim_op,
     .usage = pool_usage,
     .charge = pool_charge,
+    .charge_table = &charges,
     .capabilities = pool_capabilities,
     .find = pool_find_block,
     .destroy = pool_destroy,

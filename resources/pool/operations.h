@@ -41,6 +41,7 @@ strata_made pool_allocate_own(strata_resource *resource, const strata_request *r
 strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle);
 strata_status pool_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
                                   strata_timeline *timeline);
+strata_made pool_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out);
 strata_status pool_top_allocate(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out);
 strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block);
 strata_status pool_usage(strata_resource *resource, strata_usage *usage);

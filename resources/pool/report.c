@@ -167,7 +167,7 @@ static uint64_t sum_hits(const pool *self)
     uint64_t hits = 0;
     const pool_thread_cache *local;
     for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));)
-        hits += atomic_load_explicit(&local->hits, memory_order_relaxed);
+        hits += (uint64_t)atomic_load_explicit(&local->hits, memory_order_relaxed);
     return hits;
 }
 

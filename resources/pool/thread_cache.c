@@ -14,8 +14,10 @@
         times((first) + 4 * (step)), times((first) + 5 * (step)), times((first) + 6 * (step)),       \
         times((first) + 7 * (step))
 
-const uint8_t pool_class_bins[POOL_CLASSED] = {EIGHT(ONCE, 0, 1),     EIGHT(ONCE, 8, 1),     EIGHT(TIMES_2, 16, 1),
-                                               EIGHT(TIMES_4, 24, 1), EIGHT(TIMES_8, 32, 1), EIGHT(TIMES_16, 40, 1)};
+#define BINS(times, first) EIGHT(times, (first) * sizeof(pool_bin), sizeof(pool_bin))
+
+const uint16_t pool_class_bins[POOL_CLASSED] = {BINS(ONCE, 0),     BINS(ONCE, 8),     BINS(TIMES_2, 16),
+                                                BINS(TIMES_4, 24), BINS(TIMES_8, 32), BINS(TIMES_16, 40)};
 
 const uint16_t pool_class_granules[POOL_CLASSED] = {EIGHT(ONCE, 1, 1),     EIGHT(ONCE, 9, 1),
                                                     EIGHT(TIMES_2, 18, 2), EIGHT(TIMES_4, 36, 4),

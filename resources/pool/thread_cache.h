@@ -17,6 +17,7 @@
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
 #define STRATA_RESOURCES_POOL_THREAD_CACHE_H
 
+#include "core/base/own_word.h"
 #include "resources/pool/internal.h"
 
 enum {
@@ -57,7 +58,7 @@ typedef struct pool_magazine {
 typedef struct pool_thread_cache {
     _Atomic uint32_t busy;                            /* written by its thread */
     _Atomic int64_t live_bytes;                       /* allocated minus freed; its thread writes, any reads */
-    _Atomic uint64_t hits;                            /* blocks from caches; as live_bytes */
+    _Atomic int64_t hits;                             /* blocks from caches; as live_bytes */
     _Atomic int64_t live_beside_hits;                 /* other blocks made minus all freed; as live_bytes */
     pool_stream_cache *caches[POOL_STREAM_CACHES];    /* by timeline number */
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
@@ -83,9 +84,15 @@ static inline uint32_t pool_granules(uint64_t bytes)
  * it. Larger ones are as asked for: a class would waste more than the search costs. */
 enum { POOL_CLASSED = 256, POOL_CLASS_BINS = 48 };
 
-/* By granules - 1: the granules of a size's class, and its bin. A load is faster than finding the highest bit. */
+/* By granules - 1: the granules of a size's class, and where its bin is, in bytes behind the first one. A load is
+ * faster than finding the highest bit. */
 extern const uint16_t pool_class_granules[POOL_CLASSED] __attribute__((visibility("hidden")));
-extern const uint8_t pool_class_bins[POOL_CLASSED] __attribute__((visibility("hidden")));
+extern const uint16_t pool_class_bins[POOL_CLASSED] __attribute__((visibility("hidden")));
+
+static inline pool_bin *pool_class_bin(pool_stream_cache *cache, uint64_t before)
+{
+    return (pool_bin *)(void *)((char *)cache->bins + pool_class_bins[before]);
+}
 
 static inline uint64_t pool_granules_for(uint64_t bytes)
 {
@@ -97,7 +104,7 @@ static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
 {
     if (__builtin_expect(granules > POOL_CLASSED, 0))
         return &cache->bins[POOL_CLASS_BINS + ((uint32_t)granules * UINT32_C(0x9e3779b1) >> 28)];
-    return &cache->bins[pool_class_bins[granules - 1]];
+    return pool_class_bin(cache, granules - 1);
 }
 
 _Static_assert(POOL_BINS == POOL_CLASS_BINS + (1 << (32 - 28)), "the hash chooses among the other bins");
@@ -150,23 +157,19 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
 /* The cache is the caller's. */
 static inline void pool_count_bytes(pool_thread_cache *local, int64_t bytes)
 {
-    atomic_store_explicit(&local->live_bytes, atomic_load_explicit(&local->live_bytes, memory_order_relaxed) + bytes,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->live_bytes, bytes);
 }
 
 static inline void pool_count_hit(pool_thread_cache *local, uint64_t bytes)
 {
     pool_count_bytes(local, (int64_t)bytes);
-    atomic_store_explicit(&local->hits, atomic_load_explicit(&local->hits, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->hits, 1);
 }
 
 static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     pool_count_bytes(local, bytes);
-    atomic_store_explicit(&local->live_beside_hits,
-                          atomic_load_explicit(&local->live_beside_hits, memory_order_relaxed) + blocks,
-                          memory_order_relaxed);
+    strata_own_word_add(&local->live_beside_hits, blocks);
 }
 
 /* `local` may be NULL. */
@@ -232,7 +235,7 @@ static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream
     const uint64_t before = (bytes - 1) / POOL_GRANULE;
     if (__builtin_expect(before >= POOL_CLASSED, 0))
         return pool_bin_take(heap, cache, *granules = before + 1, slot);
-    pool_bin *bin = &cache->bins[pool_class_bins[before]];
+    pool_bin *bin = pool_class_bin(cache, before);
     *granules = bin->granules;
     return __builtin_expect(bin->granules > before && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
 }

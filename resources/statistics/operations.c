@@ -5,6 +5,7 @@
 #include "core/base/call_stack.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/default_operations.h"
 
 /* ---- allocating and freeing ---- */
 
@@ -114,6 +115,23 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
 static strata_made statistics_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     return allocate((strata_statistics *)resource, request, out);
+}
+
+static strata_made statistics_allocate_plain(strata_resource *resource, size_t bytes, CUstream stream,
+                                             strata_block *out)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    strata_resource *upstream = resource->upstream;
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = strata_tag_counters_untagged_if_present(&self->counters, &local);
+    if (__builtin_expect(!account || atomic_load_explicit(&self->detail, memory_order_relaxed), 0))
+        return strata_allocate_by_request(resource, bytes, stream, out);
+    const strata_made made = upstream->ops->allocate_plain(upstream, bytes, stream, out);
+    if (__builtin_expect(!made.entry, 0))
+        return made.status == STRATA_SUCCESS ? made : count_failed(self, made);
+    write_facts(self, strata_statistics_facts_in(resource, made.entry), out, 0, 0, 0);
+    strata_tag_counters_add(&self->counters, local, account, out->bytes, out->requested);
+    return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
 /* Tag 0's if a free names a tag without allocations. */
@@ -274,8 +292,9 @@ static __attribute__((noinline)) strata_status free_of_both(strata_statistics *s
     return free_below(self, block, entry, timeline, tag, bytes);
 }
 
-static strata_status statistics_deallocate_own(strata_resource *resource, const strata_block *block,
-                                               strata_entry *entry, strata_timeline *timeline)
+/* Of any block. */
+static __attribute__((noinline)) strata_status free_general(strata_resource *resource, const strata_block *block,
+                                                            strata_entry *entry, strata_timeline *timeline)
 {
     strata_statistics *self = (strata_statistics *)resource;
     const strata_statistics_facts *facts = strata_statistics_facts_in(resource, entry);
@@ -285,12 +304,31 @@ static strata_status statistics_deallocate_own(strata_resource *resource, const 
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
     if (__builtin_expect(!origin || strata_statistics_origin_scope(origin) || !account || self->stores_facts, 0))
-        return statistics_deallocate(resource, block, block->stream);
+        return strata_deallocate_plainly(resource, block, entry, timeline);
     if (__builtin_expect(local->all != NULL, 0))
         return free_of_both(self, block, entry, timeline, account, bytes);
     if (__builtin_expect(strata_tag_counters_shrink_one(account, (int64_t)bytes) < 0, 0))
         return step_and_free(self, block, entry, timeline, tag, bytes);
     return free_below(self, block, entry, timeline, tag, bytes);
+}
+
+static strata_status statistics_deallocate_own(strata_resource *resource, const strata_block *block,
+                                               strata_entry *entry, strata_timeline *timeline)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    const strata_statistics_facts *facts = strata_statistics_facts_in(resource, entry);
+    const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
+    const size_t bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = strata_tag_counters_untagged_if_present(&self->counters, &local);
+    const bool plain = origin == strata_statistics_origin(0, 0, 0) && account && !self->stores_facts;
+    if (__builtin_expect(!plain, 0))
+        return free_general(resource, block, entry, timeline);
+    if (__builtin_expect(local->all != NULL, 0))
+        return free_of_both(self, block, entry, timeline, account, bytes);
+    if (__builtin_expect(strata_tag_counters_shrink_one(account, (int64_t)bytes) < 0, 0))
+        return step_and_free(self, block, entry, timeline, 0, bytes);
+    return free_below(self, block, entry, timeline, 0, bytes);
 }
 
 static void statistics_request_refused(strata_resource *resource, const strata_request *request, strata_status status)
@@ -334,6 +372,7 @@ const strata_resource_ops strata_statistics_ops = {
     .name = strata_statistics_name,
     .allocate = statistics_allocate,
     .allocate_own = statistics_allocate_own,
+    .allocate_plain = statistics_allocate_plain,
     .deallocate = statistics_deallocate,
     .deallocate_own = statistics_deallocate_own,
     .destroy = statistics_destroy,

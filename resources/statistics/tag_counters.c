@@ -232,6 +232,8 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
     strata_spin_release(&counters->lock);
     enter_account(local->table, local->mask, made.account);
     local->count++;
+    if (!tag)
+        local->untagged = made.account;
     return made.account;
 }
 
@@ -457,5 +459,5 @@ void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t count
         counts[i] = atomic_load_explicit(&counters->sizes[i], memory_order_relaxed);
     for (uint32_t position = 0; (local = strata_per_thread_next(&counters->threads, &position));)
         for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
-            counts[i] += atomic_load_explicit(&local->sizes[i], memory_order_relaxed);
+            counts[i] += (uint64_t)atomic_load_explicit(&local->sizes[i], memory_order_relaxed);
 }

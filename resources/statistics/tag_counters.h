@@ -34,6 +34,7 @@
 
 #include "core/base/asymmetric.h"
 #include "core/base/lock.h"
+#include "core/base/own_word.h"
 #include "core/base/per_thread.h"
 
 #include <strata/block.h>
@@ -72,12 +73,13 @@ typedef struct strata_tag_counters_account {
 typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
-    strata_tag_counters_account **table; /* by tag; open addressing, mask + 1 entries */
+    strata_tag_counters_account *untagged; /* of tag 0; NULL before its first block */
+    strata_tag_counters_account **table;   /* by tag; open addressing, mask + 1 entries */
     uint32_t mask, count;
-    uint32_t small_steps;                              /* out of a window, since `start` */
-    uint64_t start;                                    /* the counters' `starts` at the last step */
-    int64_t width;                                     /* bytes */
-    _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* any thread reads */
+    uint32_t small_steps;                             /* out of a window, since `start` */
+    uint64_t start;                                   /* the counters' `starts` at the last step */
+    int64_t width;                                    /* bytes */
+    _Atomic int64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* any thread reads */
 } strata_tag_counters_thread;
 
 enum { STRATA_TAG_COUNTERS_BYTES, STRATA_TAG_COUNTERS_BLOCKS, STRATA_TAG_COUNTERS_UNITS };
@@ -252,6 +254,15 @@ strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
+/* As above, of tag 0. */
+static inline strata_tag_counters_account *strata_tag_counters_untagged_if_present(strata_tag_counters *counters,
+                                                                                   strata_tag_counters_thread **mine)
+{
+    strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads);
+    *mine = local;
+    return __builtin_expect(local != NULL, 1) ? local->untagged : NULL;
+}
+
 /* Created if missing; NULL on failure. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *local, strata_tag tag)
@@ -294,9 +305,11 @@ static inline int64_t strata_tag_counters_room_below(strata_tag_counters_gauge *
     return now - atomic_load_explicit(&gauge->low, memory_order_relaxed);
 }
 
+/* The highest bit of 2 * bytes - 1 has the number of the highest one of bytes - 1, plus one. Not of 0 bytes. */
 static inline uint32_t strata_tag_counters_size_class(size_t bytes)
 {
-    return __builtin_expect(bytes <= 1, 0) ? 0 : 1 + (63 ^ (uint32_t)__builtin_clzll(bytes - 1));
+    const bool doubles = __builtin_expect(bytes <= SIZE_MAX / 2, 1);
+    return doubles ? 63 ^ (uint32_t)__builtin_clzll(2 * bytes - 1) : 64;
 }
 
 /* UINT64_MAX for the last class. */
@@ -387,11 +400,10 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
 {
-    _Atomic uint64_t *size = &local->sizes[strata_tag_counters_size_class(bytes)];
-    atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
-    strata_tag_counters_bump(&account->total_bytes, (int64_t)bytes);
-    strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
-    strata_tag_counters_bump(&account->total_blocks, 1);
+    strata_own_word_add(&local->sizes[strata_tag_counters_size_class(bytes)], 1);
+    strata_own_word_add_release(&account->total_bytes, (int64_t)bytes);
+    strata_own_word_add_release(&account->total_requested, (int64_t)requested);
+    strata_own_word_add_release(&account->total_blocks, 1);
     strata_tag_counters_live(counters, local, account, bytes);
 }
 
