@@ -203,6 +203,14 @@ bool exec_device_may_have(CUdeviceptr address);
 /* Whether an address that is of no live block lies in memory that a stack holds. */
 bool exec_is_held(CUdeviceptr address);
 
+/* An address that no driver knows. */
+enum { EXEC_UNKNOWN_ADDRESS = 0x1000 };
+
+/* An address as the driver may hear it in a call for mappings that the program made: one in memory that a stack holds,
+ * or that was opened as another process's, is EXEC_UNKNOWN_ADDRESS. To the driver it is a mapping, to the program it
+ * is none. */
+CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address);
+
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);

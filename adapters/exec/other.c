@@ -213,9 +213,12 @@ EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     return exec_release_end(&release, EXEC_CALL(cuMemRelease, handle));
 }
 
+/* Not of the stack's memory: NCCL takes what has a handle for memory that can be exported, and fails if it cannot. */
 EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, address);
+    void *asked =
+        (void *)(uintptr_t)exec_address_of_a_mapping((CUdeviceptr)(uintptr_t)address); /* NOLINT: of the device */
+    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, asked);
     if (result == CUDA_SUCCESS)
         exec_passed_hold(*out);
     return result;

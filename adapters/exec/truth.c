@@ -72,8 +72,6 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 /* ---- addresses ---- */
 
-enum { UNKNOWN_ADDRESS = 0x1000 }; /* no driver knows it */
-
 /* A thread without one hears of that first. */
 static bool has_context(void)
 {
@@ -134,12 +132,20 @@ static address_kind find_kind(CUdeviceptr address, const known_address **found)
     return atomic_load(&known->owner->waiting_count) && exec_free_waits(known->block.address) ? FREED : LIVE;
 }
 
+CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address)
+{
+    const known_address *known = NULL;
+    if (exec_is_forked())
+        return address;
+    return find_kind(address, &known) != FOREIGN || exec_ipc_is_guest(address) ? EXEC_UNKNOWN_ADDRESS : address;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     const known_address *known = NULL;
     const address_kind kind = exec_device_may_have(address) && has_context() ? find_kind(address, &known) : FOREIGN;
     if (kind != LIVE)
-        return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? UNKNOWN_ADDRESS : address);
+        return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     if (start)
         *start = known->block.address;
     if (bytes)
@@ -150,7 +156,21 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
 static bool differs(CUpointer_attribute attribute)
 {
     return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
-           attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
+           attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
+           attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
+}
+
+static unsigned long long ask_driver(CUpointer_attribute attribute, CUdeviceptr address)
+{
+    unsigned long long value = 0;
+    return EXEC_CALL(cuPointerGetAttribute, &value, attribute, address) == CUDA_SUCCESS ? value : 0;
+}
+
+/* Whether cuIpcGetMemHandle makes a handle: of the driver's own allocations, and of what can be sent as a file. */
+static bool has_ipc_handle(CUdeviceptr address)
+{
+    return (ask_driver(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) & 1) ||
+           (ask_driver(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address) & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 /* Another one for each block of the process. Above all of the driver's. */
@@ -175,16 +195,22 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
         memcpy(value, &buffer, sizeof buffer);
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
         memcpy(value, &known->owner->context, sizeof known->owner->context);
+    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+        *(bool *)value = has_ipc_handle(block->address);
+    else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+        *(unsigned char *)value = 0; /* no handle of it can be had; the driver has written what is above these flags */
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     const known_address *known = NULL;
     const address_kind kind = value ? find_kind(address, &known) : FOREIGN;
+    CUresult result = CUDA_SUCCESS;
     if (kind != LIVE || !differs(attribute))
-        return EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? UNKNOWN_ADDRESS : address);
-    tell_attribute(known, attribute, value);
-    return CUDA_SUCCESS;
+        result = EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
+    if (kind == LIVE && result == CUDA_SUCCESS)
+        tell_attribute(known, attribute, value);
+    return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values,
@@ -193,7 +219,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     const known_address *known = NULL;
     const address_kind kind = attributes && values ? find_kind(address, &known) : FOREIGN;
     const CUresult result =
-        EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? UNKNOWN_ADDRESS : address);
+        EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     for (unsigned i = 0; kind == LIVE && result == CUDA_SUCCESS && i < count; i++)
         if (values[i])
             tell_attribute(known, attributes[i], values[i]);

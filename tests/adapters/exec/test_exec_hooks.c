@@ -155,6 +155,22 @@ static void memory_is_freed_by_another_family(void **state)
     check_same("--stack async", "kinds families", "kinds families");
 }
 
+static void memory_of_the_stack_is_no_mapping_of_the_programs(void **state)
+{
+    (void)state;
+    check_same("--ipc", "handles", "handles");
+    check_same("--stack direct", "handles", "handles");
+    check(run_under("", "handles"), 0, "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nfirst byte: 7\n",
+          "");
+}
+
+static void a_handle_that_can_be_had_is_said_to_be(void **state)
+{
+    (void)state;
+    check(run_under("", "handles"), 0, "block: handle types 0 and 0, IPC 0 and 0\n", "");
+    check(run_under("--ipc", "handles"), 0, "block: handle types 0 and 0, IPC 1 and 1\n", "");
+}
+
 static void results_are_untouched_by_a_failure(void **state)
 {
     (void)state;
@@ -443,6 +459,8 @@ int main(void)
         cmocka_unit_test(memory_is_charged_to_its_own_device),
         cmocka_unit_test(a_thread_without_a_context_hears_what_it_would_without),
         cmocka_unit_test(memory_is_freed_by_another_family),
+        cmocka_unit_test(memory_of_the_stack_is_no_mapping_of_the_programs),
+        cmocka_unit_test(a_handle_that_can_be_had_is_said_to_be),
         cmocka_unit_test(results_are_untouched_by_a_failure),
         cmocka_unit_test(what_no_hook_saw_is_not_accounted_for),
         cmocka_unit_test(host_memory_is_counted_and_not_charged),
