@@ -372,12 +372,18 @@ static void nvml_and_the_driver_tell_one_story(void **state)
     check(run_with_nvml("--budget 100MiB", "nvml"), 0,
           "memory: 0, 8 of 100 MiB used, 92 free\nversion 2: 8 of 100 MiB used\n"
           "attributes: 132 processors, 100 MiB\n"
-          "processes: 8 and 1024; not known and 1024; 8 and 1024\nthe driver: 92 of 100 MiB free\n",
+          "Compute: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "Graphics: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "MPSCompute: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "details: 8 and 1024\nthe driver: 92 of 100 MiB free\n",
           "");
     check(run_with_nvml("", "nvml"), 0,
           "memory: 0, 6144 of 16384 MiB used, 10240 free\nversion 2: 6144 of 16384 MiB used\n"
           "attributes: 132 processors, 16384 MiB\n"
-          "processes: 5120 and 1024; not known and 1024; 5120 and 1024\n",
+          "Compute: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "Graphics: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "MPSCompute: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "details: 5120 and 1024\n",
           "");
 }
 
