@@ -28,6 +28,7 @@ static void captures_are_answered_as_without(void **state)
     (void)state;
     check_same("", "behaviour capture", "behaviour capture");
     check_same("", "behaviour_linked capture", "behaviour_linked capture");
+    check_same("", "rarer to-graph", "rarer to-graph");
 }
 
 static void huge_requests_are_answered_as_without(void **state)

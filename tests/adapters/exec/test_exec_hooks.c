@@ -236,6 +236,9 @@ static void arrays_are_charged_with_all_levels_and_channels(void **state)
     json_t *report = report_of(run_wider("--budget 64MiB --json", "arrays"));
     check_passed(report, "arrays", 3, 8 + 5 + 9, 8 + 5 + 9);
     json_decref(report);
+    report = report_of(run_wider("--budget 64MiB --json", "arrays ended"));
+    check_passed(report, "arrays", 4, 8 + 5 + 9 + 8, 5); /* of the two in levels one is left */
+    json_decref(report);
     check(run_wider("--budget 16MiB", "arrays"), 2, "cuMipmappedArrayCreate_found(&levels, &solid, 2) gave 2", "");
 }
 
@@ -256,6 +259,14 @@ static void memory_of_graphs_is_charged(void **state)
     check_passed(report, "graphs", 1, 32, 0);
     check_library(report, "graphs", "kinds", 1, 0, 0);
     json_decref(report);
+    static const char *const forms[] = {"rarer node", "rarer node-2"};
+    for (size_t i = 0; i < 2; i++) {
+        check_same("", forms[i], forms[i]);
+        check_same("--budget 200MiB", forms[i], forms[i]);
+        report = report_of(run_under("--json", forms[i]));
+        check_passed(report, "graphs", 1, i ? 64 : 32, 0);
+        json_decref(report);
+    }
     report = report_of(run_under("--json", "kinds captured"));
     check_passed(report, "graphs", 1, 32, 32); /* whole pieces */
     assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 0);
@@ -286,6 +297,14 @@ static void the_default_pool_says_what_the_stack_holds(void **state)
     (void)state;
     check_same("", "kinds pool", "kinds pool");
     check_same("--stack async", "kinds pool", "kinds pool");
+}
+
+static void a_pool_that_was_set_by_its_location_is_used(void **state)
+{
+    (void)state;
+    check(run_wider("", "rarer set-pool"), 0,
+          "at first: not of the program's pool\nset: of the program's pool\ntaken back: not of the program's pool\n",
+          "");
 }
 
 static void imported_memory_is_counted_and_not_charged(void **state)
@@ -478,6 +497,7 @@ int main(void)
         cmocka_unit_test(memory_of_graphs_alone_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
+        cmocka_unit_test(a_pool_that_was_set_by_its_location_is_used),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),

@@ -56,6 +56,7 @@
     X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                                   \
     X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020)                         \
     X(cuStreamCreate, cuStreamCreate, 2000)                                  \
+    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050)          \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                             \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000)                        \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010)                  \
