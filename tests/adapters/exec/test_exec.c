@@ -507,6 +507,45 @@ static void a_program_with_the_address_sanitizer_runs_so(void **state)
 
 /* ---- processes ---- */
 
+/* ---- debuggers ---- */
+
+#define GDB "/usr/bin/gdb"
+
+/* It stops in the hook, and names the program's function that called it. Skips where no process may be traced. */
+static void check_stops(outcome *result)
+{
+    const bool traces = !strstr(result->err, "not permitted") && !strstr(result->out, "not permitted");
+    if (traces)
+        check(result, 0, " in ask_until_refused ", "");
+    else
+        free(result);
+    if (!traces)
+        skip();
+}
+
+static void a_debugger_stops_in_the_program(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* a check at the exit of a traced process fails */
+    if (access(GDB, X_OK) != 0)
+        skip();
+    scratch_file commands = scratch_write("set debuginfod enabled off\nset breakpoint pending on\n"
+                                          "break cuMemAlloc_v2\nrun\nbacktrace\nkill\n");
+    char strata[PATH_MAX];
+    strcpy(strata, program);
+    strcpy(program, GDB); /* around strata exec */
+    outcome *around =
+        run(text_of("-q -nx -batch -x %s --args %s exec --driver sim --budget 64MiB -- %s/behaviour refused",
+                    commands.path, strata, folder));
+    strcpy(program, strata);
+    outcome *inside =
+        run_under("--children --budget 64MiB",
+                  text_of("%s -q -nx -batch -x %s --args %s/behaviour refused", GDB, commands.path, folder));
+    scratch_remove(&commands);
+    check_stops(around);
+    check_stops(inside);
+}
+
 static void exit_status_and_signals_pass_through(void **state)
 {
     (void)state;
@@ -641,6 +680,7 @@ int main(void)
         cmocka_unit_test(without_a_driver_its_names_are_not_found),
         cmocka_unit_test(a_sanitized_program_starts),
         cmocka_unit_test(a_program_with_the_address_sanitizer_runs_so),
+        cmocka_unit_test(a_debugger_stops_in_the_program),
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),
