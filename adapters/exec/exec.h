@@ -475,6 +475,11 @@ static inline size_t exec_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Stream-ordered memory of the default pool, from the stack. `stream` as the real function takes it; `meant`: with the
+ * program's stream 0 spelt out. False: the request is the driver's. */
+bool exec_serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
+                        const void *caller, CUresult *result);
+
 /* ---- pools and graphs (pools.c, graphs.c) ---- */
 
 /* Whether the program has set a pool of its own for the device. Any thread. */

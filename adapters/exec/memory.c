@@ -144,6 +144,19 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
     return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
 }
 
+bool exec_serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
+                        const void *caller, CUresult *result)
+{
+    for (unsigned tries = 0; here->primary && out && bytes && !exec_has_own_pool(here->device->ordinal); tries++) {
+        const strata_status status = serve_stream(here->device, bytes, meant, caller, out);
+        if (tries_again(here, status, tries, stream))
+            continue;
+        *result = answer(here, bytes, status, &exec_counts_now.served_async);
+        return true;
+    }
+    return false;
+}
+
 /* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. */
 static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                                const void *caller)
@@ -153,11 +166,9 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
         return CUDA_ERROR_NOT_PERMITTED;
     if (exec_is_captured(meant)) /* a graph's memory */
         return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND, caller);
-    for (unsigned tries = 0; here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal); tries++) {
-        const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
-        if (!tries_again(&here, status, tries, stream))
-            return answer(&here, bytes, status, &exec_counts_now.served_async);
-    }
+    CUresult result;
+    if (exec_serve_ordered(&here, out, bytes, stream, meant, caller, &result))
+        return result;
     return pass_alloc_async(&here, real, out, bytes, stream, caller);
 }
 

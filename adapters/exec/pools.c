@@ -215,10 +215,14 @@ typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool po
 static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
                                    CUstream stream, CUstream meant, const void *caller)
 {
-    const exec_here here = owner_of(pool, stream);
+    exec_here here = owner_of(pool, stream);
     const bool captured = exec_is_captured(meant);
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
+    CUresult result;
+    if (!captured && here.primary && here.device && is_default_of(here.device->ordinal, pool) &&
+        exec_serve_ordered(&here, out, bytes, stream, meant, caller, &result))
+        return result;
+    result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;

@@ -299,6 +299,19 @@ static void the_default_pool_says_what_the_stack_holds(void **state)
     check_same("--stack async", "kinds pool", "kinds pool");
 }
 
+static void memory_of_the_default_pool_by_name_is_the_stacks(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--guard", "--budget 100MiB"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "kinds pool-by-name", "kinds pool-by-name");
+    json_t *report = report_of(run_under("--budget 100MiB --json", "kinds pool-by-name"));
+    assert_int_equal(number_at(report, "calls", "served_stream_ordered", NULL), 1);
+    assert_int_equal(number_at(report, "devices", "peak", NULL), 64 << 20);
+    assert_null(json_object_get(json_object_get(report, "passed_on_to_the_driver"), "pooled"));
+    json_decref(report);
+}
+
 static void a_pool_that_was_set_by_its_location_is_used(void **state)
 {
     (void)state;
@@ -497,6 +510,7 @@ int main(void)
         cmocka_unit_test(memory_of_graphs_alone_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
+        cmocka_unit_test(memory_of_the_default_pool_by_name_is_the_stacks),
         cmocka_unit_test(a_pool_that_was_set_by_its_location_is_used),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),

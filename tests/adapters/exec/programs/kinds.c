@@ -134,6 +134,26 @@ static void ask_the_default_pool(void)
            (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
 }
 
+/* As cuda.core and CCCL do. */
+static void use_the_default_pool_by_name(void)
+{
+    CUmemoryPool pool;
+    CUdeviceptr block, none;
+    CUstream stream;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&pool, 0));
+    CHECK(DRIVER(cuMemAllocFromPoolAsync)(&block, 64 * MIB, pool, stream));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 7, 64 * MIB, stream));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(&byte, block + 64 * MIB - 1, 1, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    printf("used: %llu, last byte %d\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), byte);
+    printf("too much: %d\n", DRIVER(cuMemAllocFromPoolAsync)(&none, (size_t)1 << 40, pool, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    printf("used: %llu\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+}
+
 /* ---- physical memory ---- */
 
 static CUmemGenericAllocationHandle create(size_t bytes, int device, CUmemAllocationHandleType type)
@@ -257,6 +277,7 @@ static const struct {
     {"graph-reset", reset_behind_a_graph},
     {"captured", capture_an_allocation},
     {"pool", ask_the_default_pool},
+    {"pool-by-name", use_the_default_pool_by_name},
     {"imported", import_its_own},
     {"two-tries", unmap_in_two_tries},
     {"elsewhere", make_memory_elsewhere},
