@@ -53,6 +53,14 @@ static void a_call_without_a_context_fails_as_without(void **state)
     check_same("", "behaviour no-context", "behaviour no-context");
 }
 
+static void a_call_before_the_driver_begins_fails_as_without(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 64MiB --report --output /dev/null", "--fail-closed"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "early", "early");
+}
+
 static void a_child_hears_what_it_would_without(void **state)
 {
     (void)state;
@@ -647,6 +655,7 @@ int main(void)
         cmocka_unit_test(huge_requests_are_answered_as_without),
         cmocka_unit_test(memory_is_there_after_a_reset),
         cmocka_unit_test(a_call_without_a_context_fails_as_without),
+        cmocka_unit_test(a_call_before_the_driver_begins_fails_as_without),
         cmocka_unit_test(a_child_hears_what_it_would_without),
         cmocka_unit_test(memory_of_any_stream_is_ordered),
         cmocka_unit_test(a_block_is_given_out_again_only_behind_its_last_use),

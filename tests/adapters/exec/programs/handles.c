@@ -31,6 +31,18 @@ static void say_handles(const char *name, CUdeviceptr address)
     printf("%s: handle types %llu and %llu, IPC %d and %d\n", name, types, of_several, legacy, legacy_of_several);
 }
 
+/* A block is no larger than it was asked for, whatever is mapped behind it. */
+static void ask_behind_a_block(void)
+{
+    CUdeviceptr small, start;
+    size_t bytes;
+    unsigned type;
+    CHECK(DRIVER(cuMemAlloc)(&small, MIB));
+    printf("behind a block: range %d", DRIVER(cuMemGetAddressRange)(&start, &bytes, small + MIB));
+    printf(", type %d\n", DRIVER(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, small + MIB));
+    CHECK(DRIVER(cuMemFree)(small));
+}
+
 /* The program's own mapping is one, beside the stack's. */
 static void map_and_unmap(void)
 {
@@ -53,6 +65,7 @@ int main(void)
     CUdeviceptr freed;
     unsigned char byte = 0;
     begin();
+    ask_behind_a_block();
     CHECK(DRIVER(cuMemAlloc)(&block, 4 * MIB));
     CHECK(DRIVER(cuMemAlloc)(&freed, 4 * MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, 4 * MIB));
