@@ -153,11 +153,11 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
     return CUDA_SUCCESS;
 }
 
+/* Told without the driver. */
 static bool differs(CUpointer_attribute attribute)
 {
     return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
-           attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
-           attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
+           attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
 }
 
 static unsigned long long ask_driver(CUpointer_attribute attribute, CUdeviceptr address)
@@ -196,9 +196,9 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
         memcpy(value, &known->owner->context, sizeof known->owner->context);
     else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-        *(bool *)value = has_ipc_handle(block->address);
+        *(unsigned char *)value = has_ipc_handle(block->address); /* the driver has written the bytes above it */
     else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
-        *(unsigned char *)value = 0; /* no handle of it can be had; the driver has written what is above these flags */
+        *(unsigned char *)value = 0; /* no handle of it can be had; the same */
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)

@@ -2,7 +2,6 @@
  * each address; and what it is told of handles. The output is the same with and without Strata. */
 #include "driver_calls.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define MIB ((size_t)1 << 20)
@@ -21,7 +20,7 @@ static void take_for_a_mapping(const char *name, CUdeviceptr address)
 static void say_handles(const char *name, CUdeviceptr address)
 {
     unsigned long long types = 0, of_several = 0;
-    bool legacy = false, legacy_of_several = false;
+    int legacy = -1, legacy_of_several = -1; /* a boolean is written whole */
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
                                         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
     void *values[] = {&of_several, &legacy_of_several};
