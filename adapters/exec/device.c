@@ -470,6 +470,9 @@ static void begin_anew(exec_device *device)
 {
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);
+    atomic_store(&device->used_high, 0);
+    atomic_store(&device->reserved_then, 0);
+    atomic_store(&device->peak_then, 0);
     pthread_mutex_lock(&device->publishing);
     device->event = device->last_work = NULL;
     atomic_store(&device->published, atomic_load(&device->frees));

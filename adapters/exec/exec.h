@@ -100,8 +100,10 @@ typedef struct exec_device {
     /* frees.c */
     _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
     _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
-    _Atomic uint64_t waiting;         /* bytes of frees that wait; under frees.c's lock, read by any thread */
-    _Atomic uint32_t waiting_count;   /* the same frees */
+    _Atomic uint64_t used_high;       /* the most since the default pool's peak was set to zero; any thread */
+    _Atomic uint64_t reserved_then, peak_then; /* what the stack held, and its peak, when that one was; any thread */
+    _Atomic uint64_t waiting;                  /* bytes of frees that wait; under frees.c's lock, read by any thread */
+    _Atomic uint32_t waiting_count;            /* the same frees */
 } exec_device;
 
 /* The current context's device. */

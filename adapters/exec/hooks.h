@@ -91,6 +91,7 @@
     X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, false)                                              \
     X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, false)                                    \
     X(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020, false)                                  \
+    X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, false)                                    \
     X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, false)                                                \
     X(cuMemRelease, "cuMemRelease", 10020, false)                                                      \
     X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, false)                        \

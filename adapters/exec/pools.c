@@ -161,21 +161,34 @@ static exec_device *device_of_default(CUmemoryPool pool)
     return NULL;
 }
 
-static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
+static strata_usage usage_of(exec_device *device)
 {
     strata_usage usage = {0};
     exec_free_waiting(device);
     strata_error_suppress_begin();
     strata_runtime_usage(device->runtime, &usage); /* what it cannot say is zero */
     strata_error_suppress_end(false);
+    return usage;
+}
+
+static cuuint64_t highest(cuuint64_t a, cuuint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
+{
+    const strata_usage usage = usage_of(device);
+    const bool is_higher = usage.reserved_peak > atomic_load(&device->peak_then);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         return usage.reserved_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return usage.reserved_peak > usage.reserved_bytes ? usage.reserved_peak : usage.reserved_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* at least, behind a reset up to a peak of before */
+        return highest(is_higher ? usage.reserved_peak : atomic_load(&device->reserved_then), usage.reserved_bytes);
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: /* at least: the stack keeps no peak of these */
         return usage.live_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return highest(atomic_load(&device->used_high), usage.live_bytes);
     default:
         return 0;
     }
@@ -189,6 +202,24 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
     exec_device *device = counts ? device_of_default(pool) : NULL;
     if (device)
         *(cuuint64_t *)value += in_stack(device, attribute);
+    return result;
+}
+
+/* A peak can only be set to zero, and begins anew then. */
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    const CUresult result = EXEC_CALL(cuMemPoolSetAttribute, pool, attribute, value);
+    const bool is_peak = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    exec_device *device = result == CUDA_SUCCESS && is_peak ? device_of_default(pool) : NULL;
+    if (!device)
+        return result;
+    if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+        atomic_store(&device->used_high, atomic_load(&device->live));
+    } else {
+        const strata_usage usage = usage_of(device);
+        atomic_store(&device->reserved_then, usage.reserved_bytes);
+        atomic_store(&device->peak_then, usage.reserved_peak);
+    }
     return result;
 }
 

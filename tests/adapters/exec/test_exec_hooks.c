@@ -297,6 +297,7 @@ static void the_default_pool_says_what_the_stack_holds(void **state)
     (void)state;
     check_same("", "kinds pool", "kinds pool");
     check_same("--stack async", "kinds pool", "kinds pool");
+    check_same("", "kinds peaks", "kinds peaks");
 }
 
 static void memory_of_the_default_pool_by_name_is_the_stacks(void **state)

@@ -21,6 +21,7 @@
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                             \
     X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)               \
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                   \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020)                   \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                               \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)           \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040)     \
