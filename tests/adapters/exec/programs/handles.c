@@ -30,6 +30,33 @@ static void say_handles(const char *name, CUdeviceptr address)
     printf("%s: handle types %llu and %llu, IPC %d and %d\n", name, types, of_several, legacy, legacy_of_several);
 }
 
+/* All but where its mapping lies, and handles, which say_handles asks for. */
+static void say_attributes(const char *name, CUdeviceptr address)
+{
+    static const CUpointer_attribute asked[] = {
+        CU_POINTER_ATTRIBUTE_CONTEXT,        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        CU_POINTER_ATTRIBUTE_HOST_POINTER,   CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,    CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_MAPPED,         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    };
+    CUcontext current;
+    CHECK(DRIVER(cuCtxGetCurrent)(&current));
+    printf("%s:", name);
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        unsigned long long value = 0;
+        const CUresult result = DRIVER(cuPointerGetAttribute)(&value, asked[i], address);
+        if (asked[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID)
+            value = value != 0;
+        if (value == address || value == block)
+            value = value == block ? 1 : 2;
+        if (value == (uintptr_t)current)
+            value = 3;
+        printf(" %d: %d %llu", asked[i], result, value);
+    }
+    printf("\n");
+}
+
 /* A block is no larger than it was asked for, whatever is mapped behind it. */
 static void ask_behind_a_block(void)
 {
@@ -69,6 +96,9 @@ int main(void)
     CHECK(DRIVER(cuMemAlloc)(&freed, 4 * MIB));
     CHECK(DRIVER(cuMemsetD8)(block, 7, 4 * MIB));
     CHECK(DRIVER(cuMemFree)(freed));
+    say_attributes("block", block);
+    say_attributes("inside", block + MIB);
+    say_attributes("freed", freed);
     say_handles("block", block);
     say_handles("inside", block + MIB);
     take_for_a_mapping("block", block);
