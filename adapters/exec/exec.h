@@ -213,6 +213,9 @@ enum { EXEC_UNKNOWN_ADDRESS = 0x1000 };
  * is none. */
 CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address);
 
+/* The same in a question for the handle behind an address: pool(contiguous=SIZE) makes blocks that have one. */
+CUdeviceptr exec_address_with_a_handle(CUdeviceptr address);
+
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);

@@ -2,8 +2,11 @@
  */
 #include "adapters/exec/ipc.h"
 
+#include "core/base/error.h"
+#include "core/stack/stack.h"
 #include "driver/driver.h"
 
+#include <strata/pool.h>
 #include <string.h>
 
 /* ---- the size of the device ---- */
@@ -140,6 +143,30 @@ CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address)
     return find_kind(address, &known) != FOREIGN || exec_ipc_is_guest(address) ? EXEC_UNKNOWN_ADDRESS : address;
 }
 
+/* A block with physical memory of its own: it is asked for by pool(contiguous=SIZE), for libraries that take memory by
+ * its handle. */
+static bool is_contiguous(const known_address *known)
+{
+    strata_pool_hold *hold = NULL;
+    size_t count = 0;
+    if (!strstr(exec_settings_now.stack, "contiguous"))
+        return false;
+    strata_error_suppress_begin();
+    strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(known->owner->runtime)), &known->block, &hold);
+    strata_error_suppress_end(false);
+    const strata_pool_part *part = hold ? strata_pool_hold_parts(hold, &count) : NULL;
+    const bool contiguous = count == 1 && part->offset == 0 && part->handle_bytes == known->block.bytes;
+    strata_pool_hold_end(hold);
+    return contiguous;
+}
+
+CUdeviceptr exec_address_with_a_handle(CUdeviceptr address)
+{
+    const known_address *known = NULL;
+    const bool own = !exec_is_forked() && find_kind(address, &known) == LIVE && is_contiguous(known);
+    return own ? address : exec_address_of_a_mapping(address);
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     const known_address *known = NULL;
@@ -195,9 +222,9 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
         memcpy(value, &buffer, sizeof buffer);
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
         memcpy(value, &known->owner->context, sizeof known->owner->context);
-    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE && !is_contiguous(known))
         *(unsigned char *)value = has_ipc_handle(block->address); /* the driver has written the bytes above it */
-    else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+    else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES && !is_contiguous(known))
         *(unsigned char *)value = 0; /* no handle of it can be had; the same */
 }
 

@@ -164,6 +164,19 @@ static void memory_of_the_stack_is_no_mapping_of_the_programs(void **state)
           "");
 }
 
+/* As NCCL takes it; of the whole chunk, and of no other memory. */
+static void a_contiguous_block_has_a_handle(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--stack pool(contiguous=2MiB)", "handles");
+    assert_int_equal(result->status, 0);
+    assert_non_null(strstr(result->out, "inside: handle types 1 and 1, IPC 0 and 0\n"
+                                        "block: handle 0, unmapped 1\ninside: handle 0, unmapped 1\n"
+                                        "freed: handle 1, unmapped 1\nfirst byte: 7\n"));
+    free(result);
+    check(run_under("--stack pool(contiguous=8MiB)", "handles"), 0, "block: handle 1, unmapped 1\n", "");
+}
+
 static void a_handle_that_can_be_had_is_said_to_be(void **state)
 {
     (void)state;
@@ -499,6 +512,7 @@ int main(void)
         cmocka_unit_test(a_thread_without_a_context_hears_what_it_would_without),
         cmocka_unit_test(memory_is_freed_by_another_family),
         cmocka_unit_test(memory_of_the_stack_is_no_mapping_of_the_programs),
+        cmocka_unit_test(a_contiguous_block_has_a_handle),
         cmocka_unit_test(a_handle_that_can_be_had_is_said_to_be),
         cmocka_unit_test(results_are_untouched_by_a_failure),
         cmocka_unit_test(what_no_hook_saw_is_not_accounted_for),

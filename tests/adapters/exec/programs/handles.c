@@ -14,6 +14,8 @@ static void take_for_a_mapping(const char *name, CUdeviceptr address)
     const int retained =
         DRIVER(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)address); /* NOLINT: of the device */
     printf("%s: handle %d", name, retained);
+    if (retained == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemRelease)(handle));
     printf(", unmapped %d\n", DRIVER(cuMemUnmap)(address, 2 * MIB));
 }
 
