@@ -480,15 +480,16 @@ static inline size_t exec_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Stream-ordered memory of the default pool, from the stack. `stream` as the real function takes it; `meant`: with the
- * program's stream 0 spelt out. False: the request is the driver's. */
-bool exec_serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
-                        const void *caller, CUresult *result);
-
 /* ---- pools and graphs (pools.c, graphs.c) ---- */
 
 /* Whether the program has set a pool of its own for the device. Any thread. */
 bool exec_has_own_pool(int ordinal);
+
+/* Whether a pool is the device's default one. */
+bool exec_pool_is_default(int ordinal, CUmemoryPool pool);
+
+/* Whose memory a pool's is that is asked for on a stream. */
+exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream);
 
 /* A captured request for memory, with its result, which it returns: a node of a graph was made. */
 CUresult exec_graph_memory_captured(CUresult result, const void *caller);

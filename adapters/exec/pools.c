@@ -29,7 +29,7 @@ bool exec_has_own_pool(int ordinal)
     return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire) != NULL;
 }
 
-static bool is_default_of(int ordinal, CUmemoryPool pool)
+bool exec_pool_is_default(int ordinal, CUmemoryPool pool)
 {
     CUmemoryPool standard = NULL;
     return strata_cu.DeviceGetDefaultMemPool && strata_cu.DeviceGetDefaultMemPool(&standard, ordinal) == CUDA_SUCCESS &&
@@ -41,7 +41,7 @@ static bool is_default_of(int ordinal, CUmemoryPool pool)
 static CUresult pool_set(CUresult result, int ordinal, CUmemoryPool pool)
 {
     if (result == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver())
-        atomic_store(&own_pools[ordinal], is_default_of(ordinal, pool) ? NULL : pool);
+        atomic_store(&own_pools[ordinal], exec_pool_is_default(ordinal, pool) ? NULL : pool);
     return result;
 }
 
@@ -135,8 +135,8 @@ static bool find_pool(CUmemoryPool handle, int *ordinal)
     return pool != NULL;
 }
 
-/* Whose memory the pool is. A pool that is not known, such as a default one, is most often the stream's device's. */
-static exec_here owner_of(CUmemoryPool pool, CUstream stream)
+/* A pool that is not known, such as a default one, is most often the stream's device's. */
+exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream)
 {
     exec_here here = exec_device_of_stream(stream);
     int ordinal;
@@ -156,7 +156,7 @@ static exec_device *device_of_default(CUmemoryPool pool)
 {
     exec_device *device;
     for (size_t i = 0; strata_driver_is_open() && (device = exec_device_next(&i));)
-        if (!exec_has_own_pool(device->ordinal) && is_default_of(device->ordinal, pool))
+        if (!exec_has_own_pool(device->ordinal) && exec_pool_is_default(device->ordinal, pool))
             return device;
     return NULL;
 }
@@ -235,43 +235,4 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
     strata_runtime_trim(device->runtime, kept, &released);
     strata_error_suppress_end(false);
     return result;
-}
-
-/* ---- memory of a pool by name ---- */
-
-typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
-
-/* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. In a capture the memory is a
- * graph's. */
-static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream, CUstream meant, const void *caller)
-{
-    exec_here here = owner_of(pool, stream);
-    const bool captured = exec_is_captured(meant);
-    exec_charge charge;
-    CUresult result;
-    if (!captured && here.primary && here.device && is_default_of(here.device->ordinal, pool) &&
-        exec_serve_ordered(&here, out, bytes, stream, meant, caller, &result))
-        return result;
-    result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
-    if (captured)
-        return exec_graph_memory_captured(result, caller);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
-        result = real(out, bytes, pool, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream, EXEC_CALLER);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                                          CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream,
-                              exec_own_default(stream), EXEC_CALLER);
 }
