@@ -24,6 +24,19 @@ size_t exec_told_size(const exec_device *device, size_t total)
     return 0;
 }
 
+/* The program's free waited for the device, as far as it knows: what is complete by now is free. A pool knows that
+ * without a look. */
+static void learn_completed(exec_device *device)
+{
+    strata_resource *top = strata_stack_top(strata_runtime_stack(device->runtime));
+    size_t bytes;
+    if (!device->memory_is_ordered || exec_captures_under_way())
+        return;
+    strata_error_suppress_begin();
+    top->ops->reap(top, STRATA_REAP_FINISHED, &bytes);
+    strata_error_suppress_end(false);
+}
+
 /* Memory that the stack holds and does not use is free for the program. Without a further question to the driver, which
  * takes its time for this one: libraries ask before each of their larger requests. */
 static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
@@ -31,6 +44,7 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     strata_budget_usage budget;
     strata_usage usage;
     exec_free_waiting(device);
+    learn_completed(device);
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
     if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {

@@ -23,6 +23,24 @@ static void a_program_hears_the_same_on_every_stack(void **state)
     check_same("--mode sanitizer", "answers", "answers");
 }
 
+/* Each way of reaching the driver, beside the simulated driver's checker. What a guard holds back is not free. */
+static void a_program_hears_the_same_under_a_budget_a_log_and_a_guard(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"answers", "answers_linked", "answers_runtime", "answers_runtime_1",
+                                       "answers_thread"};
+    const char *const options[] = {"--budget 16GiB", "--budget 16GiB --stack async", "--log /dev/null",
+                                   "--report --output /dev/null"};
+    setenv("STRATA_SIM_CHECK", "1", 1);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        for (size_t o = 0; o < sizeof options / sizeof options[0]; o++)
+            check_same(options[o], ways[w], ways[w]);
+        check(run_under("--guard", ways[w]), 0, "last byte: 7\naddress range: begins with the block, 67108864 bytes\n",
+              "");
+    }
+    unsetenv("STRATA_SIM_CHECK");
+}
+
 static void captures_are_answered_as_without(void **state)
 {
     (void)state;
@@ -651,6 +669,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(a_program_hears_the_same_under_a_budget_a_log_and_a_guard),
         cmocka_unit_test(captures_are_answered_as_without),
         cmocka_unit_test(huge_requests_are_answered_as_without),
         cmocka_unit_test(memory_is_there_after_a_reset),
