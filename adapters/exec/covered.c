@@ -262,7 +262,6 @@ static const char covered[][LONGEST] = {
     "cuMemPoolGetAccess",
     "cuMemPoolImportFromShareableHandle",
     "cuMemPoolSetAccess",
-    "cuMemPoolSetAttribute",
     "cuMemPrefetchAsync",
     "cuMemPrefetchBatchAsync",
     "cuMemRangeGetAttribute",

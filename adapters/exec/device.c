@@ -85,12 +85,23 @@ void exec_on_driver_open(void (*call)(void))
         pthread_once(&opened, call);
 }
 
+static _Atomic bool early; /* the last look found that the program has not called cuInit; any thread */
+
+/* What is called before cuInit is answered by the driver, which no hook begins. */
+static bool program_has_begun(void)
+{
+    size_t bytes;
+    const bool begun = EXEC_CALL(cuDeviceTotalMem_v2, &bytes, 0) != CUDA_ERROR_NOT_INITIALIZED;
+    atomic_store_explicit(&early, !begun, memory_order_relaxed);
+    return begun;
+}
+
 /* Apart from what each call asks: its large locals would cost more than the rest of a hook. */
 static __attribute__((noinline)) bool open_driver(void)
 {
     strata_driver_failure failure = {0};
     char path[PATH_MAX];
-    if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED)
+    if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED || !program_has_begun())
         return false;
     exec_read_settings();
     if (!find_driver(path) || !strata_driver_fix_choice(path) || !strata_driver_load(&failure)) {
@@ -293,7 +304,8 @@ exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
     if (!exec_open_driver())
-        return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed};
+        return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed &&
+                                      !atomic_load_explicit(&early, memory_order_relaxed)};
     if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
@@ -362,11 +374,12 @@ exec_device *exec_device_next(size_t *i)
 
 void exec_device_has_block(exec_device *device, const strata_block *block)
 {
-    const CUdeviceptr end = block->address + block->bytes;
+    enum { PIECE = 2 << 20 }; /* what is mapped around it */
+    const CUdeviceptr begin = block->address & ~(CUdeviceptr)(PIECE - 1);
+    const CUdeviceptr end = (block->address + block->bytes + PIECE - 1) & ~(CUdeviceptr)(PIECE - 1);
     CUdeviceptr lowest = atomic_load_explicit(&device->lowest, memory_order_relaxed);
     CUdeviceptr beyond = atomic_load_explicit(&device->beyond, memory_order_relaxed);
-    while ((!lowest || block->address < lowest) &&
-           !atomic_compare_exchange_weak(&device->lowest, &lowest, block->address))
+    while ((!lowest || begin < lowest) && !atomic_compare_exchange_weak(&device->lowest, &lowest, begin))
         ;
     while (end > beyond && !atomic_compare_exchange_weak(&device->beyond, &beyond, end))
         ;
@@ -457,6 +470,9 @@ static void begin_anew(exec_device *device)
 {
     atomic_store(&device->live, 0);
     atomic_store(&device->most_live, 0);
+    atomic_store(&device->used_high, 0);
+    atomic_store(&device->reserved_then, 0);
+    atomic_store(&device->peak_then, 0);
     pthread_mutex_lock(&device->publishing);
     device->event = device->last_work = NULL;
     atomic_store(&device->published, atomic_load(&device->frees));

@@ -100,8 +100,10 @@ typedef struct exec_device {
     /* frees.c */
     _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
     _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
-    _Atomic uint64_t waiting;         /* bytes of frees that wait; under frees.c's lock, read by any thread */
-    _Atomic uint32_t waiting_count;   /* the same frees */
+    _Atomic uint64_t used_high;       /* the most since the default pool's peak was set to zero; any thread */
+    _Atomic uint64_t reserved_then, peak_then; /* what the stack held, and its peak, when that one was; any thread */
+    _Atomic uint64_t waiting;                  /* bytes of frees that wait; under frees.c's lock, read by any thread */
+    _Atomic uint32_t waiting_count;            /* the same frees */
 } exec_device;
 
 /* The current context's device. */
@@ -202,6 +204,17 @@ bool exec_device_may_have(CUdeviceptr address);
 
 /* Whether an address that is of no live block lies in memory that a stack holds. */
 bool exec_is_held(CUdeviceptr address);
+
+/* An address that no driver knows. */
+enum { EXEC_UNKNOWN_ADDRESS = 0x1000 };
+
+/* An address as the driver may hear it in a call for mappings that the program made: one in memory that a stack holds,
+ * or that was opened as another process's, is EXEC_UNKNOWN_ADDRESS. To the driver it is a mapping, to the program it
+ * is none. */
+CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address);
+
+/* The same in a question for the handle behind an address: pool(contiguous=SIZE) makes blocks that have one. */
+CUdeviceptr exec_address_with_a_handle(CUdeviceptr address);
 
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
@@ -471,6 +484,12 @@ static inline size_t exec_least(size_t a, size_t b)
 
 /* Whether the program has set a pool of its own for the device. Any thread. */
 bool exec_has_own_pool(int ordinal);
+
+/* Whether a pool is the device's default one. */
+bool exec_pool_is_default(int ordinal, CUmemoryPool pool);
+
+/* Whose memory a pool's is that is asked for on a stream. */
+exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream);
 
 /* A captured request for memory, with its result, which it returns: a node of a graph was made. */
 CUresult exec_graph_memory_captured(CUresult result, const void *caller);

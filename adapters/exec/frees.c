@@ -153,12 +153,18 @@ void exec_free_before_growth(exec_device *device, size_t bytes)
         exec_free_waiting(device);
 }
 
+static void raise_to(_Atomic uint64_t *highest, uint64_t amount)
+{
+    uint64_t most = atomic_load(highest);
+    while (amount > most && !atomic_compare_exchange_weak(highest, &most, amount)) {
+    }
+}
+
 void exec_count_live(exec_device *device, size_t bytes)
 {
     const uint64_t live = atomic_fetch_add(&device->live, bytes) + bytes;
-    uint64_t most = atomic_load(&device->most_live);
-    while (live > most && !atomic_compare_exchange_weak(&device->most_live, &most, live)) {
-    }
+    raise_to(&device->most_live, live);
+    raise_to(&device->used_high, live);
 }
 
 /* ---- frees ---- */

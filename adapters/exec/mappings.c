@@ -94,7 +94,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t 
 EXEC_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     mapping *taken = take_range(address, bytes);
-    const CUresult result = EXEC_CALL(cuMemUnmap, address, bytes);
+    const CUresult result = EXEC_CALL(cuMemUnmap, taken ? address : exec_address_of_a_mapping(address), bytes);
     end_taken(taken, result == CUDA_SUCCESS);
     return result;
 }

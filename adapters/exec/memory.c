@@ -144,6 +144,21 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
     return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
 }
 
+/* From the stack. `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. False: the
+ * request is the driver's. */
+static bool serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
+                          const void *caller, CUresult *result)
+{
+    for (unsigned tries = 0; here->primary && out && bytes && !exec_has_own_pool(here->device->ordinal); tries++) {
+        const strata_status status = serve_stream(here->device, bytes, meant, caller, out);
+        if (tries_again(here, status, tries, stream))
+            continue;
+        *result = answer(here, bytes, status, &exec_counts_now.served_async);
+        return true;
+    }
+    return false;
+}
+
 /* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. */
 static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                                const void *caller)
@@ -153,11 +168,9 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
         return CUDA_ERROR_NOT_PERMITTED;
     if (exec_is_captured(meant)) /* a graph's memory */
         return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND, caller);
-    for (unsigned tries = 0; here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal); tries++) {
-        const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
-        if (!tries_again(&here, status, tries, stream))
-            return answer(&here, bytes, status, &exec_counts_now.served_async);
-    }
+    CUresult result;
+    if (serve_ordered(&here, out, bytes, stream, meant, caller, &result))
+        return result;
     return pass_alloc_async(&here, real, out, bytes, stream, caller);
 }
 
@@ -169,6 +182,45 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUs
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
     return allocate_async(EXEC_REAL(cuMemAllocAsync_ptsz), out, bytes, stream, exec_own_default(stream), EXEC_CALLER);
+}
+
+/* ---- memory of a pool by name ---- */
+
+typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
+
+/* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. In a capture the memory is a
+ * graph's. */
+static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                   CUstream stream, CUstream meant, const void *caller)
+{
+    exec_here here = exec_pool_owner(pool, stream);
+    const bool captured = exec_is_captured(meant);
+    exec_charge charge;
+    CUresult result;
+    if (!captured && here.primary && here.device && exec_pool_is_default(here.device->ordinal, pool) &&
+        serve_ordered(&here, out, bytes, stream, meant, caller, &result))
+        return result;
+    result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
+    if (captured)
+        return exec_graph_memory_captured(result, caller);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, bytes, pool, stream);
+    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream, EXEC_CALLER);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                                          CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream,
+                              exec_own_default(stream), EXEC_CALLER);
 }
 
 /* ---- frees ---- */

@@ -140,3 +140,14 @@ PROCESSES_HOOK(nvmlDeviceGetComputeRunningProcesses_v3, exec_nvml_process_v2)
 PROCESSES_HOOK(nvmlDeviceGetGraphicsRunningProcesses, exec_nvml_process)
 PROCESSES_HOOK(nvmlDeviceGetGraphicsRunningProcesses_v2, exec_nvml_process_v2)
 PROCESSES_HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, exec_nvml_process_v2)
+PROCESSES_HOOK(nvmlDeviceGetMPSComputeRunningProcesses, exec_nvml_process)
+PROCESSES_HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, exec_nvml_process_v2)
+PROCESSES_HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, exec_nvml_process_v2)
+
+EXEC_EXPORT int nvmlDeviceGetRunningProcessDetailList(void *device, exec_nvml_process_details *details)
+{
+    const int result = NVML_CALL(nvmlDeviceGetRunningProcessDetailList, device, details);
+    for (unsigned i = 0; result == NVML_SUCCESS && details && details->processes && i < details->count; i++)
+        tell_process(device, details->processes[i].process, &details->processes[i].used);
+    return result;
+}

@@ -213,9 +213,13 @@ EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     return exec_release_end(&release, EXEC_CALL(cuMemRelease, handle));
 }
 
+/* Of the stack's memory only what has a handle to be given: NCCL takes what answers for memory that can be exported,
+ * and fails if it cannot. */
 EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, address);
+    const CUdeviceptr known = exec_address_with_a_handle((CUdeviceptr)(uintptr_t)address);
+    void *asked = (void *)(uintptr_t)known; /* NOLINT: of the device */
+    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, asked);
     if (result == CUDA_SUCCESS)
         exec_passed_hold(*out);
     return result;

@@ -29,7 +29,7 @@ bool exec_has_own_pool(int ordinal)
     return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire) != NULL;
 }
 
-static bool is_default_of(int ordinal, CUmemoryPool pool)
+bool exec_pool_is_default(int ordinal, CUmemoryPool pool)
 {
     CUmemoryPool standard = NULL;
     return strata_cu.DeviceGetDefaultMemPool && strata_cu.DeviceGetDefaultMemPool(&standard, ordinal) == CUDA_SUCCESS &&
@@ -41,7 +41,7 @@ static bool is_default_of(int ordinal, CUmemoryPool pool)
 static CUresult pool_set(CUresult result, int ordinal, CUmemoryPool pool)
 {
     if (result == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver())
-        atomic_store(&own_pools[ordinal], is_default_of(ordinal, pool) ? NULL : pool);
+        atomic_store(&own_pools[ordinal], exec_pool_is_default(ordinal, pool) ? NULL : pool);
     return result;
 }
 
@@ -135,8 +135,8 @@ static bool find_pool(CUmemoryPool handle, int *ordinal)
     return pool != NULL;
 }
 
-/* Whose memory the pool is. A pool that is not known, such as a default one, is most often the stream's device's. */
-static exec_here owner_of(CUmemoryPool pool, CUstream stream)
+/* A pool that is not known, such as a default one, is most often the stream's device's. */
+exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream)
 {
     exec_here here = exec_device_of_stream(stream);
     int ordinal;
@@ -156,26 +156,39 @@ static exec_device *device_of_default(CUmemoryPool pool)
 {
     exec_device *device;
     for (size_t i = 0; strata_driver_is_open() && (device = exec_device_next(&i));)
-        if (!exec_has_own_pool(device->ordinal) && is_default_of(device->ordinal, pool))
+        if (!exec_has_own_pool(device->ordinal) && exec_pool_is_default(device->ordinal, pool))
             return device;
     return NULL;
 }
 
-static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
+static strata_usage usage_of(exec_device *device)
 {
     strata_usage usage = {0};
     exec_free_waiting(device);
     strata_error_suppress_begin();
     strata_runtime_usage(device->runtime, &usage); /* what it cannot say is zero */
     strata_error_suppress_end(false);
+    return usage;
+}
+
+static cuuint64_t highest(cuuint64_t a, cuuint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
+{
+    const strata_usage usage = usage_of(device);
+    const bool is_higher = usage.reserved_peak > atomic_load(&device->peak_then);
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         return usage.reserved_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return usage.reserved_peak > usage.reserved_bytes ? usage.reserved_peak : usage.reserved_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* at least, behind a reset up to a peak of before */
+        return highest(is_higher ? usage.reserved_peak : atomic_load(&device->reserved_then), usage.reserved_bytes);
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: /* at least: the stack keeps no peak of these */
         return usage.live_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return highest(atomic_load(&device->used_high), usage.live_bytes);
     default:
         return 0;
     }
@@ -192,6 +205,24 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
     return result;
 }
 
+/* A peak can only be set to zero, and begins anew then. */
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    const CUresult result = EXEC_CALL(cuMemPoolSetAttribute, pool, attribute, value);
+    const bool is_peak = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    exec_device *device = result == CUDA_SUCCESS && is_peak ? device_of_default(pool) : NULL;
+    if (!device)
+        return result;
+    if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+        atomic_store(&device->used_high, atomic_load(&device->live));
+    } else {
+        const strata_usage usage = usage_of(device);
+        atomic_store(&device->reserved_then, usage.reserved_bytes);
+        atomic_store(&device->peak_then, usage.reserved_peak);
+    }
+    return result;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
 {
     const CUresult result = EXEC_CALL(cuMemPoolTrimTo, pool, kept);
@@ -204,39 +235,4 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
     strata_runtime_trim(device->runtime, kept, &released);
     strata_error_suppress_end(false);
     return result;
-}
-
-/* ---- memory of a pool by name ---- */
-
-typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
-
-/* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. In a capture the memory is a
- * graph's. */
-static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream, CUstream meant, const void *caller)
-{
-    const exec_here here = owner_of(pool, stream);
-    const bool captured = exec_is_captured(meant);
-    exec_charge charge;
-    CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
-    if (captured)
-        return exec_graph_memory_captured(result, caller);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
-        result = real(out, bytes, pool, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream, EXEC_CALLER);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                                          CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream,
-                              exec_own_default(stream), EXEC_CALLER);
 }

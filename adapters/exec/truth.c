@@ -2,8 +2,11 @@
  */
 #include "adapters/exec/ipc.h"
 
+#include "core/base/error.h"
+#include "core/stack/stack.h"
 #include "driver/driver.h"
 
+#include <strata/pool.h>
 #include <string.h>
 
 /* ---- the size of the device ---- */
@@ -21,6 +24,19 @@ size_t exec_told_size(const exec_device *device, size_t total)
     return 0;
 }
 
+/* The program's free waited for the device, as far as it knows: what is complete by now is free. A pool knows that
+ * without a look. */
+static void learn_completed(exec_device *device)
+{
+    strata_resource *top = strata_stack_top(strata_runtime_stack(device->runtime));
+    size_t bytes;
+    if (!device->memory_is_ordered || exec_captures_under_way())
+        return;
+    strata_error_suppress_begin();
+    top->ops->reap(top, STRATA_REAP_FINISHED, &bytes);
+    strata_error_suppress_end(false);
+}
+
 /* Memory that the stack holds and does not use is free for the program. Without a further question to the driver, which
  * takes its time for this one: libraries ask before each of their larger requests. */
 static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
@@ -28,6 +44,7 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     strata_budget_usage budget;
     strata_usage usage;
     exec_free_waiting(device);
+    learn_completed(device);
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
     if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {
@@ -71,8 +88,6 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 }
 
 /* ---- addresses ---- */
-
-enum { UNKNOWN_ADDRESS = 0x1000 }; /* no driver knows it */
 
 /* A thread without one hears of that first. */
 static bool has_context(void)
@@ -134,12 +149,44 @@ static address_kind find_kind(CUdeviceptr address, const known_address **found)
     return atomic_load(&known->owner->waiting_count) && exec_free_waits(known->block.address) ? FREED : LIVE;
 }
 
+CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address)
+{
+    const known_address *known = NULL;
+    if (exec_is_forked())
+        return address;
+    return find_kind(address, &known) != FOREIGN || exec_ipc_is_guest(address) ? EXEC_UNKNOWN_ADDRESS : address;
+}
+
+/* A block with physical memory of its own: it is asked for by pool(contiguous=SIZE), for libraries that take memory by
+ * its handle. */
+static bool is_contiguous(const known_address *known)
+{
+    strata_pool_hold *hold = NULL;
+    size_t count = 0;
+    if (!strstr(exec_settings_now.stack, "contiguous"))
+        return false;
+    strata_error_suppress_begin();
+    strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(known->owner->runtime)), &known->block, &hold);
+    strata_error_suppress_end(false);
+    const strata_pool_part *part = hold ? strata_pool_hold_parts(hold, &count) : NULL;
+    const bool contiguous = count == 1 && part->offset == 0 && part->handle_bytes == known->block.bytes;
+    strata_pool_hold_end(hold);
+    return contiguous;
+}
+
+CUdeviceptr exec_address_with_a_handle(CUdeviceptr address)
+{
+    const known_address *known = NULL;
+    const bool own = !exec_is_forked() && find_kind(address, &known) == LIVE && is_contiguous(known);
+    return own ? address : exec_address_of_a_mapping(address);
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     const known_address *known = NULL;
     const address_kind kind = exec_device_may_have(address) && has_context() ? find_kind(address, &known) : FOREIGN;
     if (kind != LIVE)
-        return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? UNKNOWN_ADDRESS : address);
+        return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     if (start)
         *start = known->block.address;
     if (bytes)
@@ -147,10 +194,24 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
     return CUDA_SUCCESS;
 }
 
+/* Told without the driver. */
 static bool differs(CUpointer_attribute attribute)
 {
     return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
            attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID || attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
+}
+
+static unsigned long long ask_driver(CUpointer_attribute attribute, CUdeviceptr address)
+{
+    unsigned long long value = 0;
+    return EXEC_CALL(cuPointerGetAttribute, &value, attribute, address) == CUDA_SUCCESS ? value : 0;
+}
+
+/* Whether cuIpcGetMemHandle makes a handle: of the driver's own allocations, and of what can be sent as a file. */
+static bool has_ipc_handle(CUdeviceptr address)
+{
+    return (ask_driver(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) & 1) ||
+           (ask_driver(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address) & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 /* Another one for each block of the process. Above all of the driver's. */
@@ -175,16 +236,22 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
         memcpy(value, &buffer, sizeof buffer);
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
         memcpy(value, &known->owner->context, sizeof known->owner->context);
+    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE && !is_contiguous(known))
+        *(unsigned char *)value = has_ipc_handle(block->address); /* the driver has written the bytes above it */
+    else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES && !is_contiguous(known))
+        *(unsigned char *)value = 0; /* no handle of it can be had; the same */
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     const known_address *known = NULL;
     const address_kind kind = value ? find_kind(address, &known) : FOREIGN;
+    CUresult result = CUDA_SUCCESS;
     if (kind != LIVE || !differs(attribute))
-        return EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? UNKNOWN_ADDRESS : address);
-    tell_attribute(known, attribute, value);
-    return CUDA_SUCCESS;
+        result = EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
+    if (kind == LIVE && result == CUDA_SUCCESS)
+        tell_attribute(known, attribute, value);
+    return result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values,
@@ -193,7 +260,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     const known_address *known = NULL;
     const address_kind kind = attributes && values ? find_kind(address, &known) : FOREIGN;
     const CUresult result =
-        EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? UNKNOWN_ADDRESS : address);
+        EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     for (unsigned i = 0; kind == LIVE && result == CUDA_SUCCESS && i < count; i++)
         if (values[i])
             tell_attribute(known, attributes[i], values[i]);

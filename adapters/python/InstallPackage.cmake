@@ -26,6 +26,11 @@ endforeach()
 if(TARGET strata_command)
   strata_install_as("$<TARGET_FILE:strata_command>" strata python_scripts .)
 endif()
+# What `strata exec` loads before a program, and a folder in which the simulated driver is libcuda.
+if(TARGET strata_exec)
+  strata_install_as("$<TARGET_FILE:strata_exec>" libstrata-exec.so python_data libexec/strata)
+  strata_install_as("$<TARGET_FILE:strata_sim>" libcuda.so.1 python_data libexec/strata/strata-sim-as-cuda)
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata" DESTINATION include
   COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 

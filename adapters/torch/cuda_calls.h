@@ -9,21 +9,22 @@
 namespace strata_torch
 {
 
-/* Of the CUDA runtime, as libc10_cuda.so uses it. */
+/* Of the CUDA runtime, as libc10_cuda.so uses it. Written out: later versions of its header overload some. */
 struct RuntimeCalls {
-    decltype(&::cudaMemGetInfo) MemGetInfo;
-    decltype(&::cudaGetLastError) GetLastError;
-    decltype(&::cudaGetErrorString) GetErrorString;
-    decltype(&::cudaDeviceSynchronize) DeviceSynchronize;
-    decltype(&::cudaDeviceEnablePeerAccess) DeviceEnablePeerAccess;
-    decltype(&::cudaMemcpyAsync) MemcpyAsync;
-    decltype(&::cudaMemcpyPeerAsync) MemcpyPeerAsync;
-    decltype(&::cudaStreamIsCapturing) StreamIsCapturing;
+    cudaError_t (*MemGetInfo)(size_t *free, size_t *total);
+    cudaError_t (*GetLastError)();
+    const char *(*GetErrorString)(cudaError_t error);
+    cudaError_t (*DeviceSynchronize)();
+    cudaError_t (*DeviceEnablePeerAccess)(int device, unsigned flags);
+    cudaError_t (*MemcpyAsync)(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+    cudaError_t (*MemcpyPeerAsync)(void *to, int device, const void *from, int from_device, size_t bytes,
+                                   cudaStream_t stream);
+    cudaError_t (*StreamIsCapturing)(cudaStream_t stream, cudaStreamCaptureStatus *status);
     cudaError_t (*EventCreateWithFlags)(cudaEvent_t *event, unsigned flags);
-    decltype(&::cudaEventRecord) EventRecord;
-    decltype(&::cudaEventQuery) EventQuery;
-    decltype(&::cudaEventDestroy) EventDestroy;
-    decltype(&::cudaThreadExchangeStreamCaptureMode) ThreadExchangeStreamCaptureMode;
+    cudaError_t (*EventRecord)(cudaEvent_t event, cudaStream_t stream);
+    cudaError_t (*EventQuery)(cudaEvent_t event);
+    cudaError_t (*EventDestroy)(cudaEvent_t event);
+    cudaError_t (*ThreadExchangeStreamCaptureMode)(cudaStreamCaptureMode *mode);
 };
 
 /* Throws c10::Error if libc10_cuda.so is not loaded or lacks one. */

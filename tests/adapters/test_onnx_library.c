@@ -1,8 +1,6 @@
 /* ONNX Runtime itself takes a tensor's memory from the allocator: its CPU library and page-locked memory, which the
- * host reads, so that no GPU is needed. The library: STRATA_ONNX_LIBRARY, or libonnxruntime.so.1; else the test is
- * skipped. The wheel has it:
- *
- *     pip download --no-deps onnxruntime && unzip onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*'
+ * host reads, so that no GPU is needed. The library: STRATA_ONNX_LIBRARY, which ctest sets to that of the wheel
+ * onnxruntime in build/python-tests (scripts/setup test); or libonnxruntime.so.1; else the test is skipped.
  *
  * OrtApi is a table of functions whose order never changes (onnxruntime_c_api.h), so that the header is not needed. */
 #include <dlfcn.h>

@@ -17,10 +17,10 @@
 
 /* ---- files of the installation ---- */
 
-/* The folder of libraries with a file, beside this program. */
+/* The folder of libraries with a file, beside this program; libexec: of a Python wheel, which has no other. */
 static bool find_beside(const char *name, char path[PATH_MAX])
 {
-    static const char *const folders[] = {STRATA_BIN_TO_LIB, "../lib", "."};
+    static const char *const folders[] = {STRATA_BIN_TO_LIB, "../lib", ".", "../libexec/strata"};
     char self[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0)

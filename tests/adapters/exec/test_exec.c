@@ -23,11 +23,30 @@ static void a_program_hears_the_same_on_every_stack(void **state)
     check_same("--mode sanitizer", "answers", "answers");
 }
 
+/* Each way of reaching the driver, beside the simulated driver's checker. What a guard holds back is not free. */
+static void a_program_hears_the_same_under_a_budget_a_log_and_a_guard(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"answers", "answers_linked", "answers_runtime", "answers_runtime_1",
+                                       "answers_thread"};
+    const char *const options[] = {"--budget 16GiB", "--budget 16GiB --stack async", "--log /dev/null",
+                                   "--report --output /dev/null"};
+    setenv("STRATA_SIM_CHECK", "1", 1);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        for (size_t o = 0; o < sizeof options / sizeof options[0]; o++)
+            check_same(options[o], ways[w], ways[w]);
+        check(run_under("--guard", ways[w]), 0, "last byte: 7\naddress range: begins with the block, 67108864 bytes\n",
+              "");
+    }
+    unsetenv("STRATA_SIM_CHECK");
+}
+
 static void captures_are_answered_as_without(void **state)
 {
     (void)state;
     check_same("", "behaviour capture", "behaviour capture");
     check_same("", "behaviour_linked capture", "behaviour_linked capture");
+    check_same("", "rarer to-graph", "rarer to-graph");
 }
 
 static void huge_requests_are_answered_as_without(void **state)
@@ -50,6 +69,14 @@ static void a_call_without_a_context_fails_as_without(void **state)
 {
     (void)state;
     check_same("", "behaviour no-context", "behaviour no-context");
+}
+
+static void a_call_before_the_driver_begins_fails_as_without(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 64MiB --report --output /dev/null", "--fail-closed"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "early", "early");
 }
 
 static void a_child_hears_what_it_would_without(void **state)
@@ -506,6 +533,45 @@ static void a_program_with_the_address_sanitizer_runs_so(void **state)
 
 /* ---- processes ---- */
 
+/* ---- debuggers ---- */
+
+#define GDB "/usr/bin/gdb"
+
+/* It stops in the hook, and names the program's function that called it. Skips where no process may be traced. */
+static void check_stops(outcome *result)
+{
+    const bool traces = !strstr(result->err, "not permitted") && !strstr(result->out, "not permitted");
+    if (traces)
+        check(result, 0, " in ask_until_refused ", "");
+    else
+        free(result);
+    if (!traces)
+        skip();
+}
+
+static void a_debugger_stops_in_the_program(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* a check at the exit of a traced process fails */
+    if (access(GDB, X_OK) != 0)
+        skip();
+    scratch_file commands = scratch_write("set debuginfod enabled off\nset breakpoint pending on\n"
+                                          "break cuMemAlloc_v2\nrun\nbacktrace\nkill\n");
+    char strata[PATH_MAX];
+    strcpy(strata, program);
+    strcpy(program, GDB); /* around strata exec */
+    outcome *around =
+        run(text_of("-q -nx -batch -x %s --args %s exec --driver sim --budget 64MiB -- %s/behaviour refused",
+                    commands.path, strata, folder));
+    strcpy(program, strata);
+    outcome *inside =
+        run_under("--children --budget 64MiB",
+                  text_of("%s -q -nx -batch -x %s --args %s/behaviour refused", GDB, commands.path, folder));
+    scratch_remove(&commands);
+    check_stops(around);
+    check_stops(inside);
+}
+
 static void exit_status_and_signals_pass_through(void **state)
 {
     (void)state;
@@ -603,10 +669,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(a_program_hears_the_same_under_a_budget_a_log_and_a_guard),
         cmocka_unit_test(captures_are_answered_as_without),
         cmocka_unit_test(huge_requests_are_answered_as_without),
         cmocka_unit_test(memory_is_there_after_a_reset),
         cmocka_unit_test(a_call_without_a_context_fails_as_without),
+        cmocka_unit_test(a_call_before_the_driver_begins_fails_as_without),
         cmocka_unit_test(a_child_hears_what_it_would_without),
         cmocka_unit_test(memory_of_any_stream_is_ordered),
         cmocka_unit_test(a_block_is_given_out_again_only_behind_its_last_use),
@@ -640,6 +708,7 @@ int main(void)
         cmocka_unit_test(without_a_driver_its_names_are_not_found),
         cmocka_unit_test(a_sanitized_program_starts),
         cmocka_unit_test(a_program_with_the_address_sanitizer_runs_so),
+        cmocka_unit_test(a_debugger_stops_in_the_program),
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),

@@ -155,6 +155,35 @@ static void memory_is_freed_by_another_family(void **state)
     check_same("--stack async", "kinds families", "kinds families");
 }
 
+static void memory_of_the_stack_is_no_mapping_of_the_programs(void **state)
+{
+    (void)state;
+    check_same("--ipc", "handles", "handles");
+    check_same("--stack direct", "handles", "handles");
+    check(run_under("", "handles"), 0, "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nfirst byte: 7\n",
+          "");
+}
+
+/* As NCCL takes it; of the whole chunk, and of no other memory. */
+static void a_contiguous_block_has_a_handle(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--stack pool(contiguous=2MiB)", "handles");
+    assert_int_equal(result->status, 0);
+    assert_non_null(strstr(result->out, "inside: handle types 1 and 1, IPC 0 and 0\n"
+                                        "block: handle 0, unmapped 1\ninside: handle 0, unmapped 1\n"
+                                        "freed: handle 1, unmapped 1\nfirst byte: 7\n"));
+    free(result);
+    check(run_under("--stack pool(contiguous=8MiB)", "handles"), 0, "block: handle 1, unmapped 1\n", "");
+}
+
+static void a_handle_that_can_be_had_is_said_to_be(void **state)
+{
+    (void)state;
+    check(run_under("", "handles"), 0, "block: handle types 0 and 0, IPC 0 and 0\n", "");
+    check(run_under("--ipc", "handles"), 0, "block: handle types 0 and 0, IPC 1 and 1\n", "");
+}
+
 static void results_are_untouched_by_a_failure(void **state)
 {
     (void)state;
@@ -220,6 +249,9 @@ static void arrays_are_charged_with_all_levels_and_channels(void **state)
     json_t *report = report_of(run_wider("--budget 64MiB --json", "arrays"));
     check_passed(report, "arrays", 3, 8 + 5 + 9, 8 + 5 + 9);
     json_decref(report);
+    report = report_of(run_wider("--budget 64MiB --json", "arrays ended"));
+    check_passed(report, "arrays", 4, 8 + 5 + 9 + 8, 5); /* of the two in levels one is left */
+    json_decref(report);
     check(run_wider("--budget 16MiB", "arrays"), 2, "cuMipmappedArrayCreate_found(&levels, &solid, 2) gave 2", "");
 }
 
@@ -240,6 +272,14 @@ static void memory_of_graphs_is_charged(void **state)
     check_passed(report, "graphs", 1, 32, 0);
     check_library(report, "graphs", "kinds", 1, 0, 0);
     json_decref(report);
+    static const char *const forms[] = {"rarer node", "rarer node-2"};
+    for (size_t i = 0; i < 2; i++) {
+        check_same("", forms[i], forms[i]);
+        check_same("--budget 200MiB", forms[i], forms[i]);
+        report = report_of(run_under("--json", forms[i]));
+        check_passed(report, "graphs", 1, i ? 64 : 32, 0);
+        json_decref(report);
+    }
     report = report_of(run_under("--json", "kinds captured"));
     check_passed(report, "graphs", 1, 32, 32); /* whole pieces */
     assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 0);
@@ -270,6 +310,28 @@ static void the_default_pool_says_what_the_stack_holds(void **state)
     (void)state;
     check_same("", "kinds pool", "kinds pool");
     check_same("--stack async", "kinds pool", "kinds pool");
+    check_same("", "kinds peaks", "kinds peaks");
+}
+
+static void memory_of_the_default_pool_by_name_is_the_stacks(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--guard", "--budget 100MiB"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "kinds pool-by-name", "kinds pool-by-name");
+    json_t *report = report_of(run_under("--budget 100MiB --json", "kinds pool-by-name"));
+    assert_int_equal(number_at(report, "calls", "served_stream_ordered", NULL), 1);
+    assert_int_equal(number_at(report, "devices", "peak", NULL), 64 << 20);
+    assert_null(json_object_get(json_object_get(report, "passed_on_to_the_driver"), "pooled"));
+    json_decref(report);
+}
+
+static void a_pool_that_was_set_by_its_location_is_used(void **state)
+{
+    (void)state;
+    check(run_wider("", "rarer set-pool"), 0,
+          "at first: not of the program's pool\nset: of the program's pool\ntaken back: not of the program's pool\n",
+          "");
 }
 
 static void imported_memory_is_counted_and_not_charged(void **state)
@@ -356,12 +418,18 @@ static void nvml_and_the_driver_tell_one_story(void **state)
     check(run_with_nvml("--budget 100MiB", "nvml"), 0,
           "memory: 0, 8 of 100 MiB used, 92 free\nversion 2: 8 of 100 MiB used\n"
           "attributes: 132 processors, 100 MiB\n"
-          "processes: 8 and 1024; not known and 1024; 8 and 1024\nthe driver: 92 of 100 MiB free\n",
+          "Compute: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "Graphics: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "MPSCompute: 8 and 1024; not known and 1024; 8 and 1024\n"
+          "details: 8 and 1024\nthe driver: 92 of 100 MiB free\n",
           "");
     check(run_with_nvml("", "nvml"), 0,
           "memory: 0, 6144 of 16384 MiB used, 10240 free\nversion 2: 6144 of 16384 MiB used\n"
           "attributes: 132 processors, 16384 MiB\n"
-          "processes: 5120 and 1024; not known and 1024; 5120 and 1024\n",
+          "Compute: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "Graphics: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "MPSCompute: 5120 and 1024; not known and 1024; 5120 and 1024\n"
+          "details: 5120 and 1024\n",
           "");
 }
 
@@ -443,6 +511,9 @@ int main(void)
         cmocka_unit_test(memory_is_charged_to_its_own_device),
         cmocka_unit_test(a_thread_without_a_context_hears_what_it_would_without),
         cmocka_unit_test(memory_is_freed_by_another_family),
+        cmocka_unit_test(memory_of_the_stack_is_no_mapping_of_the_programs),
+        cmocka_unit_test(a_contiguous_block_has_a_handle),
+        cmocka_unit_test(a_handle_that_can_be_had_is_said_to_be),
         cmocka_unit_test(results_are_untouched_by_a_failure),
         cmocka_unit_test(what_no_hook_saw_is_not_accounted_for),
         cmocka_unit_test(host_memory_is_counted_and_not_charged),
@@ -454,6 +525,8 @@ int main(void)
         cmocka_unit_test(memory_of_graphs_alone_is_charged),
         cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
         cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
+        cmocka_unit_test(memory_of_the_default_pool_by_name_is_the_stacks),
+        cmocka_unit_test(a_pool_that_was_set_by_its_location_is_used),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),

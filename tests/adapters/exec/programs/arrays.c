@@ -1,11 +1,13 @@
 /* Arrays, on a driver that has them (wider_driver.c): of 16-bit channels, and layers in levels. */
 #include "wider_calls.h"
 
-int main(void)
+int main(int count, char **arguments)
 {
     WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
     WIDER(cuArrayDestroy, "cuArrayDestroy", 12000);
+    WIDER(cuArray3DCreate_v2, "cuArray3DCreate", 12000);
     WIDER(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 12000);
+    WIDER(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 12000);
     const CUDA_ARRAY_DESCRIPTOR plain = {
         .Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_UNORM_INT16X4, .NumChannels = 4}; /* 8 MiB */
     const CUDA_ARRAY3D_DESCRIPTOR layers = {.Width = 256,                                       /* 4 MiB, and 1 MiB */
@@ -28,5 +30,12 @@ int main(void)
     CHECK(cuMipmappedArrayCreate_found(&levels, &layers, 2));
     CHECK(cuMipmappedArrayCreate_found(&levels, &solid, 2));
     printf("made, and not ended: %d\n", cuArrayDestroy_found((CUarray)(void *)levels)); /* by another function */
+    if (count > 1 && strcmp(arguments[1], "ended") == 0) {
+        CUarray cubes;
+        CHECK(cuArray3DCreate_v2_found(&cubes, &solid)); /* one level: 8 MiB */
+        CHECK(cuArrayDestroy_found(cubes));
+        CHECK(cuMipmappedArrayDestroy_found(levels));
+        CHECK(cuArrayDestroy_found(array));
+    }
     return 0;
 }

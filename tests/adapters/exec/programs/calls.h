@@ -21,6 +21,7 @@
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                             \
     X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)               \
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                   \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020)                   \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                               \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)           \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040)     \
@@ -56,6 +57,7 @@
     X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                                   \
     X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020)                         \
     X(cuStreamCreate, cuStreamCreate, 2000)                                  \
+    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050)          \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                             \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000)                        \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010)                  \

@@ -32,6 +32,18 @@ typedef struct process_2 {
     unsigned gpu_instance, compute_instance;
 } process_2;
 
+typedef struct detail {
+    unsigned process;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+    unsigned long long protected_bytes;
+} detail;
+
+typedef struct details {
+    unsigned version, mode, count;
+    detail *processes;
+} details;
+
 typedef struct attributes {
     unsigned counts[8];
     unsigned long long mebibytes;
@@ -41,9 +53,7 @@ EXPORT int nvmlDeviceGetAttributes_v2(void *device, attributes *found);
 EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned length);
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_1 *memory);
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, memory_2 *memory);
-EXPORT int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, process_1 *processes);
-EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, process_2 *processes);
-EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_2 *processes);
+EXPORT int nvmlDeviceGetRunningProcessDetailList(void *device, details *list);
 
 static int answer(void)
 {
@@ -83,30 +93,52 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, memory_2 *memory)
     return answer();
 }
 
-int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, process_1 *processes)
+static void list_first(unsigned *count, process_1 *processes)
 {
-    (void)device;
     processes[0] = (process_1){(unsigned)getpid(), 5 * GIB};
     processes[1] = (process_1){1, GIB};
     *count = 2;
-    return SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, process_2 *processes)
+static void list_second(unsigned *count, process_2 *processes)
 {
-    (void)device;
     processes[0] = (process_2){(unsigned)getpid(), ~0ull, 1, 1}; /* not known */
     processes[1] = (process_2){1, GIB, 1, 1};
     *count = 2;
-    return SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_2 *processes)
+static void list_third(unsigned *count, process_2 *processes)
 {
-    (void)device;
     processes[0] = (process_2){1, GIB, 1, 1};
     processes[1] = (process_2){(unsigned)getpid(), 5 * GIB, 1, 1};
     *count = 2;
+}
+
+#define LIST(name, type, list)                                       \
+    EXPORT int name(void *device, unsigned *count, type *processes); \
+    int name(void *device, unsigned *count, type *processes)         \
+    {                                                                \
+        (void)device;                                                \
+        list(count, processes);                                      \
+        return SUCCESS;                                              \
+    }
+
+LIST(nvmlDeviceGetComputeRunningProcesses, process_1, list_first)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, process_2, list_second)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, process_2, list_third)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, process_1, list_first)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, process_2, list_second)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, process_2, list_third)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, process_1, list_first)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, process_2, list_second)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, process_2, list_third)
+
+int nvmlDeviceGetRunningProcessDetailList(void *device, details *list)
+{
+    (void)device;
+    list->processes[0] = (detail){(unsigned)getpid(), 5 * GIB, 1, 1, 0};
+    list->processes[1] = (detail){1, GIB, 1, 1, 0};
+    list->count = 2;
     return SUCCESS;
 }
 

@@ -134,6 +134,57 @@ static void ask_the_default_pool(void)
            (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
 }
 
+static void set_to_zero(CUmemoryPool pool, CUmemPool_attribute attribute)
+{
+    cuuint64_t zero = 0;
+    CHECK(DRIVER(cuMemPoolSetAttribute)(pool, attribute, &zero));
+}
+
+/* As allocators do for their statistics. */
+static void ask_for_peaks(void)
+{
+    CUmemoryPool pool;
+    CUdeviceptr first, second;
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&pool, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&first, 64 * MIB, 0));
+    CHECK(DRIVER(cuMemAllocAsync)(&second, 32 * MIB, 0));
+    CHECK(DRIVER(cuMemFreeAsync)(first, 0));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    printf("used at most: %llu\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH));
+    CHECK(DRIVER(cuMemPoolTrimTo)(pool, 0));
+    set_to_zero(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    set_to_zero(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+    printf("since then: %llu, reserved %llu\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH),
+           (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
+    CHECK(DRIVER(cuMemAllocAsync)(&first, 128 * MIB, 0));
+    CHECK(DRIVER(cuMemFreeAsync)(first, 0));
+    CHECK(DRIVER(cuMemFreeAsync)(second, 0));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuMemPoolTrimTo)(pool, 0));
+    printf("and behind more: %llu, reserved %llu\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH),
+           (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
+}
+
+/* As cuda.core and CCCL do. */
+static void use_the_default_pool_by_name(void)
+{
+    CUmemoryPool pool;
+    CUdeviceptr block, none;
+    CUstream stream;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&pool, 0));
+    CHECK(DRIVER(cuMemAllocFromPoolAsync)(&block, 64 * MIB, pool, stream));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 7, 64 * MIB, stream));
+    CHECK(DRIVER(cuMemcpyDtoHAsync)(&byte, block + 64 * MIB - 1, 1, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    printf("used: %llu, last byte %d\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), byte);
+    printf("too much: %d\n", DRIVER(cuMemAllocFromPoolAsync)(&none, (size_t)1 << 40, pool, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+    printf("used: %llu\n", (unsigned long long)pool_says(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+}
+
 /* ---- physical memory ---- */
 
 static CUmemGenericAllocationHandle create(size_t bytes, int device, CUmemAllocationHandleType type)
@@ -257,6 +308,8 @@ static const struct {
     {"graph-reset", reset_behind_a_graph},
     {"captured", capture_an_allocation},
     {"pool", ask_the_default_pool},
+    {"peaks", ask_for_peaks},
+    {"pool-by-name", use_the_default_pool_by_name},
     {"imported", import_its_own},
     {"two-tries", unmap_in_two_tries},
     {"elsewhere", make_memory_elsewhere},

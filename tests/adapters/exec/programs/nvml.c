@@ -21,6 +21,18 @@ typedef struct process_2 {
     unsigned gpu_instance, compute_instance;
 } process_2;
 
+typedef struct detail {
+    unsigned process;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+    unsigned long long protected_bytes;
+} detail;
+
+typedef struct details {
+    unsigned version, mode, count;
+    detail *processes;
+} details;
+
 typedef struct attributes {
     unsigned counts[8];
     unsigned long long mebibytes;
@@ -66,19 +78,33 @@ static void ask_about_limits(void *device)
     printf("attributes: %u processors, %llu MiB\n", found.counts[0], found.mebibytes);
 }
 
+/* What the three versions of a question for the kind's processes say. */
+#define ASK_ABOUT(kind)                                                                                   \
+    do {                                                                                                  \
+        GET(kind##RunningProcesses, void *, unsigned *, process_1 *);                                     \
+        GET(kind##RunningProcesses_v2, void *, unsigned *, process_2 *);                                  \
+        GET(kind##RunningProcesses_v3, void *, unsigned *, process_2 *);                                  \
+        process_1 one[4];                                                                                 \
+        process_2 two[4], three[4];                                                                       \
+        unsigned count = 4;                                                                               \
+        CHECK(kind##RunningProcesses(device, &count, one));                                               \
+        CHECK(kind##RunningProcesses_v2(device, &count, two));                                            \
+        CHECK(kind##RunningProcesses_v3(device, &count, three));                                          \
+        printf(#kind ": %llu and %llu; %s and %llu; %llu and %llu\n", MIB(one[0].used), MIB(one[1].used), \
+               two[0].used == ~0ull ? "not known" : "known", MIB(two[1].used), MIB(three[1].used),        \
+               MIB(three[0].used));                                                                       \
+    } while (0)
+
 static void ask_about_processes(void *device)
 {
-    GET(ComputeRunningProcesses, void *, unsigned *, process_1 *);
-    GET(ComputeRunningProcesses_v2, void *, unsigned *, process_2 *);
-    GET(ComputeRunningProcesses_v3, void *, unsigned *, process_2 *);
-    process_1 one[4];
-    process_2 two[4], three[4];
-    unsigned count = 4;
-    CHECK(ComputeRunningProcesses(device, &count, one));
-    CHECK(ComputeRunningProcesses_v2(device, &count, two));
-    CHECK(ComputeRunningProcesses_v3(device, &count, three));
-    printf("processes: %llu and %llu; %s and %llu; %llu and %llu\n", MIB(one[0].used), MIB(one[1].used),
-           two[0].used == ~0ull ? "not known" : "known", MIB(two[1].used), MIB(three[1].used), MIB(three[0].used));
+    GET(RunningProcessDetailList, void *, details *);
+    detail processes[4];
+    details list = {.count = 4, .processes = processes};
+    ASK_ABOUT(Compute);
+    ASK_ABOUT(Graphics);
+    ASK_ABOUT(MPSCompute);
+    CHECK(RunningProcessDetailList(device, &list));
+    printf("details: %llu and %llu\n", MIB(processes[0].used), MIB(processes[1].used));
 }
 
 int main(int count, char **arguments)

@@ -21,6 +21,17 @@ static unsigned is_non_blocking(int stream)
     return stream >= 4 ? CU_STREAM_NON_BLOCKING : 0;
 }
 
+/* Every other one with a priority. */
+static CUstream new_stream(int which)
+{
+    CUstream stream;
+    if (which % 2)
+        CHECK(DRIVER(cuStreamCreateWithPriority)(&stream, is_non_blocking(which), 0));
+    else
+        CHECK(DRIVER(cuStreamCreate)(&stream, is_non_blocking(which)));
+    return stream;
+}
+
 /* Work that takes a while, then the block is filled and read. */
 static void use(CUdeviceptr block, size_t bytes, unsigned char value, unsigned char *sample, CUstream stream)
 {
@@ -46,7 +57,7 @@ static void run_round(unsigned char value, unsigned char *sample)
     }
     if (which >= 2 && rand() % 16 == 0) {
         CHECK(DRIVER(cuStreamDestroy)(streams[which]));
-        CHECK(DRIVER(cuStreamCreate)(&streams[which], is_non_blocking(which)));
+        streams[which] = new_stream(which);
     }
 }
 
@@ -70,7 +81,7 @@ int main(int count, char **arguments)
     begin();
     streams[1] = CU_STREAM_PER_THREAD;
     for (int i = 2; i < STREAMS; i++)
-        CHECK(DRIVER(cuStreamCreate)(&streams[i], is_non_blocking(i)));
+        streams[i] = new_stream(i);
     CHECK(DRIVER(cuMemAllocHost)((void **)&samples, rounds * SAMPLE));
     for (size_t i = 0; i < rounds; i++) {
         values[i] = (unsigned char)(1 + rand() % 255);

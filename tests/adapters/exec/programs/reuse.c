@@ -70,7 +70,7 @@ int main(int count, char **arguments)
 {
     size_t wrong = 0;
     begin();
-    CHECK(DRIVER(cuStreamCreate)(&reader, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamCreateWithPriority)(&reader, CU_STREAM_NON_BLOCKING, 0));
     CHECK(DRIVER(cuStreamCreate)(&writer, CU_STREAM_NON_BLOCKING));
     CHECK(DRIVER(cuMemAllocHost)((void **)&seen, BYTES));
     const CUdeviceptr block = give_out_again(count > 1 ? arguments[1] : "free");

@@ -133,7 +133,8 @@ EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPT
 
 EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
 {
-    return array == (CUarray)(void *)&objects[1] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    const bool is_one = array == (CUarray)(void *)&objects[1] || array == (CUarray)(void *)&objects[2];
+    return is_one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *array,
@@ -145,6 +146,29 @@ EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA
     (void)levels;
     *out = (CUmipmappedArray)(void *)&made[count++ % 4];
     return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *array)
+{
+    (void)array;
+    *out = (CUarray)(void *)&objects[2];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    return array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* ---- pools by their location ---- */
+
+EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    CUresult (*set)(CUdevice, CUmemoryPool);
+    void *address = inside("cuDeviceSetMemPool", 11020);
+    memcpy(&set, &address, sizeof set);
+    (void)type;
+    return set(location->id, pool);
 }
 
 /* ---- green contexts ---- */
@@ -554,6 +578,9 @@ static const struct {
     OWN("cuGraphicsUnmapResources", 0, cuGraphicsUnmapResources_ptsz),
     OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
     OWN("cuArrayCreate", 0, cuArrayCreate_v2),
+    OWN("cuArray3DCreate", 0, cuArray3DCreate_v2),
+    OWN("cuMipmappedArrayDestroy", 0, cuMipmappedArrayDestroy),
+    OWN("cuMemSetMemPool", 0, cuMemSetMemPool),
     OWN("cuMipmappedArrayCreate", 0, cuMipmappedArrayCreate),
     OWN("cuArrayDestroy", 0, cuArrayDestroy),
     OWN("cuDevicePrimaryCtxRetain", 0, retain_primary),
