@@ -1,80 +1,25 @@
 /* Decay: chunks that were free throughout a window of time are returned after it, a few with each call that comes.
  *
- * Ranges of addresses have the number of the last window in which they were used: each 2 MiB, each 4 MiB and so on to
- * 1 GiB. A block writes the numbers of the ranges that it touches of one size, at most a 16th of its own, so 33 at
- * most: a number for each 2 MiB of a large block took a third of its miss, one for each 32 MiB a fifth. So what lies
- * beside a large block that is taken again and again, up to a 16th of it on either side, counts as used. The numbers
- * cover 128 GiB and wrap around. Threads that take memory from the heap write them; the thread that ends a window
- * writes them for chunks in use. What was used in this window or the last stays, since a take may be recorded late.
- *
- * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
- * for the device or a lock. */
+ * Threads that take memory from the heap mark its addresses (resources/chunks/use_marks.h); the thread that ends a
+ * window marks those of chunks in use. Calls that go to the heap read the clock: one ends the window, later ones return
+ * a few chunks each, without a wait for the device or a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
+#include "resources/chunks/use_marks.h"
 #include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
-    UNIT = 2 << 20,   /* bytes, of the smallest ranges */
-    UNITS = 64 << 10, /* 128 GiB */
-    SIZES = 10,       /* of ranges, 2 MiB to 1 GiB */
-    STEP_CHUNKS = 4,  /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
-                         125 us (docs/measurements.md) */
+    STEP_CHUNKS = 4, /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
+                        125 us (docs/measurements.md) */
 };
 
-#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the units cover */
-
-typedef struct pool_use_marks {
-    _Atomic uint8_t window;          /* this one's number; written under map_lock, any thread reads */
-    _Atomic uint8_t last[2 * UNITS]; /* UNITS of the smallest ranges, then half as many; by any thread, relaxed */
-} pool_use_marks;
+#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that marks cover */
 
 /* ---- marks ---- */
 
-static uint8_t load(const _Atomic uint8_t *mark)
-{
-    return atomic_load_explicit(mark, memory_order_relaxed);
-}
-
-/* Of the range of UNIT << size bytes that has the unit. */
-static size_t mark_of(unsigned size, uint64_t unit)
-{
-    return (size_t)(2 * UNITS - (2 * UNITS >> size)) + ((unit & (UNITS - 1)) >> size);
-}
-
-/* The ranges whose numbers a block writes. */
-static unsigned size_for(uint64_t bytes)
-{
-    const uint64_t units = bytes / UNIT + 1;
-    const unsigned bits = 63 - (unsigned)__builtin_clzll(units);
-    if (bits < 4)
-        return 0;
-    return bits - 4 < SIZES ? bits - 4 : SIZES - 1;
-}
-
-/* In ranges of UNIT << size bytes. */
-static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes, unsigned size)
-{
-    const uint8_t window = load(&marks->window);
-    const uint64_t from = address / UNIT, last = (address + bytes - 1) / UNIT;
-    for (uint64_t unit = from >> size << size; unit <= last; unit += UINT64_C(1) << size)
-        atomic_store_explicit(&marks->last[mark_of(size, unit)], window, memory_order_relaxed);
-}
-
-/* In this window or the last. */
-static bool is_marked(const pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
-{
-    const uint8_t window = load(&marks->window);
-    const uint64_t from = address / UNIT, last = (address + bytes - 1) / UNIT;
-    bool marked = false;
-    for (unsigned size = 0; size < SIZES; size++)
-        for (uint64_t unit = from >> size << size; unit <= last && !marked; unit += UINT64_C(1) << size)
-            marked = (uint8_t)(window - load(&marks->last[mark_of(size, unit)])) <= 1;
-    return marked;
-}
-
-/* The small side's addresses begin at a multiple of what the units cover, on some devices. */
+/* The small side's addresses begin at a multiple of what marks cover, on some devices. */
 static CUdeviceptr place_of(const pool *self, CUdeviceptr address)
 {
     const CUdeviceptr small = pool_small_base(&self->store);
@@ -90,7 +35,7 @@ void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_marks *marks = marks_of(self);
     if (marks)
-        mark_range(marks, place_of(self, address), bytes, size_for(bytes));
+        pool_mark_use(marks, place_of(self, address), bytes);
 }
 
 /* Free since the last window began; else records use. map_lock is held. */
@@ -108,8 +53,8 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        mark_range(marks, place, bytes, 0);
-    return is_free && complete && !is_marked(marks, place, bytes);
+        pool_mark_units(marks, place, bytes);
+    return is_free && complete && !pool_is_marked(marks, place, bytes);
 }
 
 /* ---- steps ---- */
@@ -122,7 +67,7 @@ static void end_window(pool *self)
     if (self->takes_finished)
         pool_poll(self);
     pool_unmap_formers(self);
-    atomic_store_explicit(&marks->window, (uint8_t)(load(&marks->window) + 1), memory_order_relaxed);
+    pool_marks_next_window(marks);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         is_unused(self, marks, number);
     pool_policy_end_window(self);
@@ -240,7 +185,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     }
     if (status == STRATA_SUCCESS) {
         if (marks)
-            mark_range(marks, 0, (uint64_t)UNITS * UNIT, SIZES - 1);
+            pool_mark_all(marks);
         atomic_store_explicit(&decay->marks, marks, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_coarse(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->pending, false, memory_order_relaxed);
