@@ -433,16 +433,27 @@ void exec_device_mark_reset(int ordinal, bool begins)
 
 static bool (*look_for_reset)(int ordinal); /* written before other threads are there */
 
-void exec_on_reset_beside(bool (*look)(int ordinal))
+void exec_on_reset_met(bool (*look)(int ordinal))
 {
     look_for_reset = look;
+}
+
+bool exec_device_has_its_context(const exec_device *device)
+{
+    return strata_device_has_its_context(strata_runtime_stack(device->runtime)->device);
 }
 
 void exec_device_meet_reset(int ordinal)
 {
     const exec_device *device = exec_device_at((size_t)ordinal);
-    if (device && look_for_reset && atomic_load(&device->resets))
+    if (device && look_for_reset && !exec_device_has_its_context(device))
         (void)look_for_reset(ordinal);
+}
+
+void exec_device_meet_reset_beside(exec_device *device)
+{
+    if (atomic_load(&device->resets))
+        exec_device_meet_reset(device->ordinal);
 }
 
 /* Another thread may have found the reset before, and built the stack of the context that has begun anew. */

@@ -118,8 +118,8 @@ void exec_on_driver_open(void (*call)(void));
 /* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
 void exec_on_stack_built(void (*call)(exec_device *device));
 
-/* `look` is called where a reset's call may be under way (exec_device_meet_reset). Before other threads are there. */
-void exec_on_reset_beside(bool (*look)(int ordinal));
+/* `look` is called where a reset is met (exec_device_meet_reset). Before other threads are there. */
+void exec_on_reset_met(bool (*look)(int ordinal));
 
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
@@ -171,9 +171,17 @@ void exec_device_was_reset(int ordinal);
 /* Whether the device was reset behind this library's back, which then does as above. */
 bool exec_device_found_reset(int ordinal);
 
-/* Before anything is kept of a primary context: while a call of another thread resets the device, it may be of the
- * context that has begun anew. That has the handle of the one before, which is forgotten here first. */
+/* Whether the context of the device's stack has not ended, by one question to the driver (16 ns on the simulated one).
+ * Where it has, handles of before are not to be used any more: a driver crashes on those of streams. */
+bool exec_device_has_its_context(const exec_device *device);
+
+/* Before anything is kept of a primary context: after a reset that was not seen, or while a call of another thread
+ * resets the device, it may be of the context that has begun anew. That has the handle of the one before, which is
+ * forgotten here first. */
 void exec_device_meet_reset(int ordinal);
+
+/* As above, but only while a call resets the device: where each call comes by. */
+void exec_device_meet_reset_beside(exec_device *device);
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);

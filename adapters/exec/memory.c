@@ -6,8 +6,6 @@
 #include "core/streams/device.h"
 #include "driver/driver.h"
 
-#include <strata/info.h>
-
 /* ---- serving ---- */
 
 /* While a stream is captured, a request that is not part of a graph is forbidden or allowed by rules of the driver, and
@@ -15,13 +13,6 @@
 static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
 {
     return here->primary && out && bytes && !exec_captures_under_way();
-}
-
-static __attribute__((noinline)) void look_for_reset(const exec_device *device)
-{
-    strata_error_suppress_begin();
-    strata_device_check(device->ordinal);
-    strata_error_suppress_end(false);
 }
 
 /* A request may be the one that finds the reset, and be served nevertheless: by memory that goes with the stack. */
@@ -34,13 +25,14 @@ static strata_status request_once(strata_runtime *runtime, const strata_request 
     return STRATA_ERROR_DEVICE_RESET;
 }
 
-/* The stack may refuse what it could give if the frees that wait were made. */
+/* The stack may refuse what it could give if the frees that wait were made. A pool's hit asks the driver nothing, and
+ * would give memory of a context that has ended. */
 static strata_status request(exec_device *device, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
 {
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
-    if (__builtin_expect(atomic_load_explicit(&device->resets, memory_order_relaxed) != 0, 0))
-        look_for_reset(device); /* a pool's hit asks the driver nothing */
+    if (!exec_device_has_its_context(device))
+        return STRATA_ERROR_DEVICE_RESET;
     exec_free_before_growth(device, bytes);
     strata_status status = request_once(device->runtime, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))

@@ -182,6 +182,27 @@ static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
               "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
 }
 
+/* The context begins anew at once, and no call of the driver's fails. */
+static void a_reset_that_no_call_fails_for_is_found(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"",
+                                          "--guard",
+                                          "--stack async",
+                                          "--stack direct",
+                                          "--stack pool,direct",
+                                          "--stack binning,direct",
+                                          "--guard --stack direct"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        check(run_wider(text_of("%s --report", options[i]), "ends reset-hit"), 0, "went on\n", "live_blocks: 0");
+        check(run_wider(options[i], "ends reset-freed"), 0, "went on\n", "");
+        check(run_wider(text_of("%s --report", options[i]), "ends reset-captured"), 0, "went on\n",
+              "waits_on_the_host: 0");
+        check(run_wider(text_of("%s --budget 100MiB", options[i]), "ends reset-asked"), 0, "100 of 100 MiB free, 2 2\n",
+              "");
+    }
+}
+
 static void streams_and_contexts_are_made_after_a_reset_that_was_not_seen(void **state)
 {
     (void)state;
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(a_reset_that_no_call_fails_for_is_found),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),

@@ -498,6 +498,90 @@ static void ask_behind_a_reset(void)
     printf("went on, read %d\n", byte);
 }
 
+/* The context begins anew at once, so that no call fails for the reset. */
+static void reset_unseen_at_once(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext context;
+    CHECK(cuNewReset_found(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+/* A block of the size that was freed last. */
+static void hit_behind_a_reset(void)
+{
+    CUdeviceptr block, kept;
+    CUstream stream;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&kept, MIB));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+        make_barrier();
+        CHECK(DRIVER(cuMemFree)(kept));
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+        reset_unseen_at_once();
+        CHECK(i ? DRIVER(cuMemAlloc)(&block, MIB) : DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+        CHECK(DRIVER(cuMemsetD8)(block, 3, MIB));
+        CHECK(DRIVER(cuMemFree)(block));
+    }
+    printf("went on\n");
+}
+
+/* Frees of blocks of before, a capture, and a question, each as the first call: none asks a stream of before. */
+static void free_behind_an_unseen_reset(void)
+{
+    enum { BLOCKS = 1100 }; /* more than frees that wait for one barrier */
+    static CUdeviceptr blocks[BLOCKS];
+    CUstream stream;
+    for (int i = 0; i < BLOCKS; i++)
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], 512));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    reset_unseen_at_once();
+    for (int i = 0; i < BLOCKS; i++)
+        (void)DRIVER(cuMemFree)(blocks[i]);
+    printf("went on\n");
+}
+
+static void capture_behind_an_unseen_reset(void)
+{
+    CUdeviceptr block;
+    CUstream stream;
+    CUgraph graph;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    for (int i = 0; i < 2; i++) /* one handle is another stream's behind the reset */
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_DEFAULT));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, stream));
+    CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
+    CHECK(DRIVER(cuMemFree)(block));
+    make_barrier();
+    printf("went on\n");
+}
+
+static void ask_for_memory_behind_an_unseen_reset(void)
+{
+    CUdeviceptr block;
+    CUstream stream;
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 59 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    printf("%zu of %zu MiB free,", free_bytes / MIB, total / MIB);
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+    printf(" %d\n", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
 /* What was ordered before is gone with the context. */
 static void make_behind_an_unseen_reset(void)
 {
@@ -721,6 +805,10 @@ static const struct {
     {"green-reset-first", reset_before_the_first_request},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
+    {"reset-hit", hit_behind_a_reset},
+    {"reset-freed", free_behind_an_unseen_reset},
+    {"reset-captured", capture_behind_an_unseen_reset},
+    {"reset-asked", ask_for_memory_behind_an_unseen_reset},
     {"reset-made", make_behind_an_unseen_reset},
     {"reset-stream", stream_beside_a_reset},
     {"reset-green", green_context_beside_a_reset},

@@ -446,6 +446,18 @@ CUresult CUDAAPI cuNewReset(CUdevice device)
     return reset(device);
 }
 
+/* With the handle of a stream that has ended a driver crashes. */
+static CUresult CUDAAPI query_stream(CUstream stream)
+{
+    BEHIND(cuStreamQuery, "cuStreamQuery", 2000);
+    const CUresult result = cuStreamQuery_behind(stream);
+    if (result == CUDA_ERROR_INVALID_HANDLE) {
+        fprintf(stderr, "a call with a stream that has ended\n");
+        abort();
+    }
+    return result;
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -569,6 +581,7 @@ static const struct {
     OWN("cuDevResourceGenerateDesc", 0, cuDevResourceGenerateDesc),
     OWN("cuCtxSetCurrent", 0, cuCtxSetCurrent),
     OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewDelay", 0, cuNewDelay),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
