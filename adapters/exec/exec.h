@@ -33,10 +33,10 @@
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
- * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's, mappings.c's,
- * passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own
- * locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's
- * around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * Locks, outermost first: a device's `ending`, device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's,
+ * mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken.
+ * Strata's own locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call,
+ * caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -96,6 +96,10 @@ typedef struct exec_device {
     CUevent event;                  /* the latest barrier's, or NULL; under `publishing` */
     CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
     _Atomic bool memory_is_ordered; /* a new block waits for work of its stream: of the stack, or a guard's fill */
+
+    _Atomic bool memory_outlives; /* its context: of the driver's pools */
+    _Atomic bool is_guarded;      /* the stack does work of its own, with memory that ends with the context */
+    pthread_rwlock_t ending;      /* written by a call that may end the primary context; made with the first stack */
 
     /* frees.c */
     _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
@@ -164,6 +168,15 @@ bool exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
 
 /* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
 void exec_device_mark_reset(int ordinal, bool begins);
+
+/* Inside, no call of the program's that this library sees ends the context of a guarded stack: its own work would be
+ * done in the context that has begun anew, with memory that is gone. False: it is outside, as the context has ended. */
+bool exec_device_enter(exec_device *device);
+void exec_device_leave(exec_device *device);
+
+/* Around the call that may end the primary context, while none is inside. `device`: NULL: it has no stack. */
+void exec_device_end_begin(exec_device *device);
+void exec_device_end_over(exec_device *device);
 
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
@@ -336,8 +349,10 @@ void exec_context_await_forgetting(CUcontext context);
 /* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
 
-/* Frees a block at once, in the order of the stream, or, of a default stream of another context than the stack's,
- * behind all streams. */
+/* Frees a block at once, in the order of the stream, or refuses it. */
+CUresult exec_free_at_once(exec_device *device, const strata_block *block, CUstream stream);
+
+/* As above, or, of a default stream of another context than the stack's, behind all streams. */
 CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream);
 
 /* As exec_find_block, but for blocks whose free waits. */
