@@ -153,6 +153,24 @@ static void barriers_are_made_behind_a_reset(void **state)
     unsetenv("STRATA_SIM_DEVICES");
 }
 
+static void what_is_counted_begins_anew_behind_a_reset(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--json", "ends reset-counts");
+    assert_outcome(result, 0, "0 for a request, 0 for frees\n", "");
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    assert_true(json_integer_value(json_object_get(device, "reserved")) < 64 << 20); /* one block of 32 MiB */
+    json_decref(report);
+    free(result);
+}
+
+static void events_of_barriers_are_made_anew_behind_a_reset(void **state)
+{
+    (void)state;
+    check(run_wider("--report", "ends reset-events"), 0, "1 made\n", "waits_on_the_host: 0");
+}
+
 static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
 {
     (void)state;
@@ -350,6 +368,8 @@ int main(void)
         cmocka_unit_test(work_of_a_device_that_is_reset_comes_before_a_free_on_another),
         cmocka_unit_test(the_last_work_of_a_peer_s_stream_is_ordered),
         cmocka_unit_test(barriers_are_made_behind_a_reset),
+        cmocka_unit_test(what_is_counted_begins_anew_behind_a_reset),
+        cmocka_unit_test(events_of_barriers_are_made_anew_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),

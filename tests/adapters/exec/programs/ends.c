@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- green contexts ---- */
 
@@ -257,12 +258,16 @@ static void free_behind_a_green_context(void)
 static void reset_below(bool has_stack)
 {
     CUcontext again;
-    (void)new_green();
+    const CUcontext own = context_of(new_green());
     if (has_stack)
         make_barrier();
     CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
     CHECK(DRIVER(cuCtxSetCurrent)(again));
+    if (has_stack)
+        make_barrier();
+    alarm(30); /* what waits until the handle of before is forgotten */
+    CHECK(context_of(new_green()) != own);
     make_barrier();
     printf("went on\n");
 }
@@ -737,6 +742,82 @@ static void free_behind_a_reset(void)
     printf("\n");
 }
 
+CUresult CUDAAPI cuNewEvents(int *count);
+
+static int events_so_far(void)
+{
+    WIDER(cuNewEvents, "cuNewEvents", 13000);
+    int count;
+    CHECK(cuNewEvents_found(&count));
+    return count;
+}
+
+/* By one event for all: how many are made for four barriers behind a reset. */
+static void order_behind_a_reset(void)
+{
+    CUcontext again;
+    CUdeviceptr block;
+    CUstream stream;
+    int before = 0;
+    size_t free_bytes, total;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        before = events_so_far();
+        for (int barriers = 0; barriers < 4; barriers++) {
+            CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+            CHECK(DRIVER(cuLaunchHostFunc)(stream, pause_long, NULL));
+            CHECK(DRIVER(cuMemFree)(block));
+            CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        }
+        if (i)
+            break;
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(again));
+    }
+    printf("%d made\n", events_so_far() - before);
+}
+
+CUresult CUDAAPI cuNewQueries(int *count);
+
+/* A barrier asks each stream. */
+static int queries_so_far(void)
+{
+    WIDER(cuNewQueries, "cuNewQueries", 13000);
+    int count;
+    CHECK(cuNewQueries_found(&count));
+    return count;
+}
+
+/* What was live, the most that was, and the frees that no barrier had followed yet are those of the context that has
+ * begun anew: no request needs a barrier, frees share one, and what waits is held to what has been live since. */
+static void count_behind_a_reset(void)
+{
+    CUcontext again;
+    CUdeviceptr block;
+    CUstream stream;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&block, 2048 * MIB)); /* a part of which is more than the blocks below */
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    const int before = queries_so_far();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("%d for a request", queries_so_far() - before);
+    for (int i = 0; i < 8; i++) {
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    }
+    printf(", %d for frees\n", queries_so_far() - before);
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+}
+
 CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
 
 /* A stream of device 1 reads memory of device 0, which is freed while device 1 is about to be reset. */
@@ -817,6 +898,8 @@ static const struct {
     {"peer-stream", end_a_peers_stream},
     {"reset-peer-frees", free_behind_a_peers_reset},
     {"reset-frees", free_behind_a_reset},
+    {"reset-counts", count_behind_a_reset},
+    {"reset-events", order_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},

@@ -428,8 +428,12 @@ static CUresult CUDAAPI reset_slow(CUdevice device)
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
     nanosleep(&(struct timespec){.tv_nsec = delay_ms * 1000000L}, NULL);
+    BEHIND(cuCtxDestroy_v2, "cuCtxDestroy", 4000);
     for (CUgreenCtx each = all_green; each; each = each->next)
-        each->dead |= each->device == device;
+        if (each->device == device && !each->dead) {
+            each->dead = true;
+            cuCtxDestroy_v2_behind(each->own); /* another one may have the handle */
+        }
     const CUresult result = reset(device);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
@@ -446,10 +450,38 @@ CUresult CUDAAPI cuNewReset(CUdevice device)
     return reset(device);
 }
 
+static _Atomic int queries; /* of streams */
+
+EXPORT CUresult CUDAAPI cuNewQueries(int *count);
+
+CUresult CUDAAPI cuNewQueries(int *count)
+{
+    *count = queries;
+    return CUDA_SUCCESS;
+}
+
+static _Atomic int events; /* that were made */
+
+EXPORT CUresult CUDAAPI cuNewEvents(int *count);
+
+CUresult CUDAAPI cuNewEvents(int *count)
+{
+    *count = events;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create_event(CUevent *out, unsigned flags)
+{
+    BEHIND(cuEventCreate, "cuEventCreate", 2000);
+    events++;
+    return cuEventCreate_behind(out, flags);
+}
+
 /* With the handle of a stream that has ended a driver crashes. */
 static CUresult CUDAAPI query_stream(CUstream stream)
 {
     BEHIND(cuStreamQuery, "cuStreamQuery", 2000);
+    queries++;
     const CUresult result = cuStreamQuery_behind(stream);
     if (result == CUDA_ERROR_INVALID_HANDLE) {
         fprintf(stderr, "a call with a stream that has ended\n");
@@ -582,6 +614,9 @@ static const struct {
     OWN("cuCtxSetCurrent", 0, cuCtxSetCurrent),
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuStreamQuery", 0, query_stream),
+    OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewEvents", 0, cuNewEvents),
+    OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
