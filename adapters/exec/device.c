@@ -219,7 +219,7 @@ static bool give_memory_back(strata_runtime *runtime)
                 layer->ops->give_back(layer, UINT64_MAX, false);
     for (size_t i = 0; all && (layer = layer_of(runtime, "async", i)); i++) {
         strata_usage usage = {0};
-        all = layer->ops->usage(layer, &usage) == STRATA_SUCCESS && !usage.bytes_outstanding;
+        all = layer->ops->usage(layer, &usage) == STRATA_SUCCESS && !usage.bytes_outstanding && !usage.reserved_bytes;
     }
     return all;
 }

@@ -178,6 +178,19 @@ static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
     check(run_wider("--stack async", "ends reset-finding"), 0, "free gave 0\n", "");
 }
 
+static void a_request_is_made_again_for_each_reset_in_the_middle(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--budget 64MiB --stack async --json", "ends reset-inside");
+    assert_outcome(result, 0, "went on, and gave up with 709\n", "");
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    assert_true(json_integer_value(json_object_get(json_object_get(device, "budget"), "in_use")) <= 1 << 20);
+    assert_true(json_integer_value(json_object_get(device, "not_accounted_for")) <= 64 << 20); /* two pools */
+    json_decref(report);
+    free(result);
+}
+
 /* Its memory of the host went with the context, too. */
 static void the_check_at_exit_leaves_out_a_guard_of_before_a_reset(void **state)
 {
@@ -371,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_is_counted_begins_anew_behind_a_reset),
         cmocka_unit_test(events_of_barriers_are_made_anew_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
+        cmocka_unit_test(a_request_is_made_again_for_each_reset_in_the_middle),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),

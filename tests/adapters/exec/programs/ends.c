@@ -560,6 +560,9 @@ static void capture_behind_an_unseen_reset(void)
     reset_unseen_at_once();
     CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_DEFAULT));
     CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, CU_STREAM_PER_THREAD)); /* that is not captured */
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, stream));
     CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
@@ -867,6 +870,26 @@ static void keep_what_a_finding_request_gave(void)
     printf("free gave %d\n", DRIVER(cuMemFree)(block));
 }
 
+CUresult CUDAAPI cuNewResetsInside(int count);
+
+/* The context ends in the middle of a request, and again while it is made once more. */
+static void reset_inside_requests(void)
+{
+    WIDER(cuNewResetsInside, "cuNewResetsInside", 13000);
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuNewResetsInside_found(4));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(cuNewResetsInside_found(4));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, MIB));
+    CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+    CHECK(cuNewResetsInside_found(100));
+    printf("went on, and gave up with %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -899,6 +922,7 @@ static const struct {
     {"reset-peer-frees", free_behind_a_peers_reset},
     {"reset-frees", free_behind_a_reset},
     {"reset-counts", count_behind_a_reset},
+    {"reset-inside", reset_inside_requests},
     {"reset-events", order_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},

@@ -490,6 +490,32 @@ static CUresult CUDAAPI query_stream(CUstream stream)
     return result;
 }
 
+/* The next requests to a pool each find that the context has ended, and begun anew, in the middle. Each other one fails
+ * for it, in a way that does not say so. */
+static _Atomic int resets_due;
+
+EXPORT CUresult CUDAAPI cuNewResetsInside(int count);
+
+CUresult CUDAAPI cuNewResetsInside(int count)
+{
+    resets_due = count;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI allocate_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    BEHIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000);
+    BEHIND(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020);
+    CUcontext again;
+    if (resets_due > 0) {
+        cuNewReset(0);
+        cuDevicePrimaryCtxRetain_behind(&again, 0);
+        if (resets_due-- % 2)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return cuMemAllocFromPoolAsync_behind(out, bytes, pool, stream);
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -615,6 +641,8 @@ static const struct {
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewResetsInside", 0, cuNewResetsInside),
+    OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
     OWN("cuNewEvents", 0, cuNewEvents),
     OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
