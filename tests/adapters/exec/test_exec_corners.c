@@ -49,6 +49,13 @@ static void references_to_the_primary_context_go_with_the_programs_last(void **s
           "");
 }
 
+static void the_last_release_ends_the_context_that_another_module_begins_anew(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends begun-anew"), 0, "begun anew: 1 held, 0 given back\n", "");
+    check(run_wider("--guard", "ends begun-anew"), 0, "begun anew: 1 held, 0 given back\n", "");
+}
+
 static void work_of_an_ended_context_comes_before_a_free(void **state)
 {
     (void)state;
@@ -371,6 +378,7 @@ int main(void)
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
+        cmocka_unit_test(the_last_release_ends_the_context_that_another_module_begins_anew),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),

@@ -548,7 +548,7 @@ static void *take_and_free(void *data)
 /* The last reference goes again and again while other threads ask for memory; nothing of it is charged at the end. */
 static void release_beside_requests(void)
 {
-    enum { THREADS = 3, RELEASES = 400 };
+    enum { THREADS = 3, RELEASES = 200 };
     pthread_t threads[THREADS];
     CUdeviceptr block;
     shared_context = current_context();

@@ -79,6 +79,19 @@ static void count_references(void)
     say_references("without the green one");
 }
 
+CUresult CUDAAPI cuNewBegins(int count);
+
+/* Another module begins the context anew at once: its reference is the only one that is left. */
+static void release_beside_a_begin(void)
+{
+    WIDER(cuNewBegins, "cuNewBegins", 13000);
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuNewBegins_found(1));
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    say_references("begun anew");
+}
+
 /* Frees and asks: what waits is freed behind a barrier of all streams. */
 static void make_barrier(void)
 {
@@ -901,6 +914,7 @@ static const struct {
     {"detach-once", detach_once},
     {"reset", ask_behind_a_reset},
     {"references", count_references},
+    {"begun-anew", release_beside_a_begin},
     {"green-reads", free_behind_a_green_stream},
     {"green-default", read_on_green_default_streams},
     {"green-last", free_behind_a_green_context},

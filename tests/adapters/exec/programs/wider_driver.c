@@ -186,6 +186,17 @@ static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
     return result;
 }
 
+/* The next last releases, in the middle of which another module begins the context anew. */
+static _Atomic int begins_due;
+
+EXPORT CUresult CUDAAPI cuNewBegins(int count);
+
+CUresult CUDAAPI cuNewBegins(int count)
+{
+    begins_due = count;
+    return CUDA_SUCCESS;
+}
+
 static CUresult CUDAAPI release_primary(CUdevice device)
 {
     CUresult (*release)(CUdevice);
@@ -193,6 +204,11 @@ static CUresult CUDAAPI release_primary(CUdevice device)
     memcpy(&release, &address, sizeof release);
     const CUresult result = release(device);
     releases += result == CUDA_SUCCESS;
+    if (begins_due > 0 && retains == releases) {
+        CUcontext again;
+        begins_due--;
+        retain_primary(&again, device);
+    }
     return result;
 }
 
@@ -641,6 +657,7 @@ static const struct {
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewBegins", 0, cuNewBegins),
     OWN("cuNewResetsInside", 0, cuNewResetsInside),
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
     OWN("cuNewEvents", 0, cuNewEvents),
