@@ -32,6 +32,6 @@ static __attribute__((constructor)) void begin(void)
         exec_report_keep_output();
     strata_call_stack_set_source(exec_python_add_frames);
     exec_on_stack_built(exec_passed_move);
-    exec_on_reset_beside(exec_device_found_reset);
+    exec_on_reset_met(exec_device_found_reset);
     exec_on_driver_open(arrange_report);
 }

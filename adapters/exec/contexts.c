@@ -207,10 +207,15 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext context)
 
 /* ---- primary contexts ---- */
 
+static exec_device *stack_of(CUdevice ordinal)
+{
+    return is_device(ordinal) ? exec_device_at((size_t)ordinal) : NULL;
+}
+
 /* The primary context of a device with a stack. */
 static CUcontext primary_of(CUdevice ordinal)
 {
-    const exec_device *device = is_device(ordinal) ? exec_device_at((size_t)ordinal) : NULL;
+    const exec_device *device = stack_of(ordinal);
     return device ? device->context : NULL;
 }
 
@@ -255,15 +260,19 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     return result;
 }
 
-#define PRIMARY_RESET(name)                                         \
-    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)              \
-    {                                                               \
-        const CUcontext primary = primary_of(device);               \
-        order_on_other_devices(device, primary);                    \
-        mark_ending(primary, true);                                 \
-        mark_green_ending(device, true);                            \
-        exec_device_mark_reset(device, true);                       \
-        return was_reset(device, primary, EXEC_CALL(name, device)); \
+#define PRIMARY_RESET(name)                              \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)   \
+    {                                                    \
+        exec_device *with_stack = stack_of(device);      \
+        const CUcontext primary = primary_of(device);    \
+        order_on_other_devices(device, primary);         \
+        mark_ending(primary, true);                      \
+        mark_green_ending(device, true);                 \
+        exec_device_mark_reset(device, true);            \
+        exec_device_end_begin(with_stack);               \
+        const CUresult result = EXEC_CALL(name, device); \
+        exec_device_end_over(with_stack);                \
+        return was_reset(device, primary, result);       \
     }
 
 PRIMARY_RESET(cuDevicePrimaryCtxReset)
@@ -281,8 +290,12 @@ static void end_if_unused(int ordinal)
 {
     if (atomic_load(&retained[ordinal]))
         return;
+    exec_device *device = stack_of(ordinal);
     exec_device_mark_reset(ordinal, true);
-    if (strata_device_give_back(ordinal))
+    exec_device_end_begin(device);
+    const bool ended = strata_device_give_back(ordinal);
+    exec_device_end_over(device);
+    if (ended)
         exec_device_was_reset(ordinal);
     exec_device_mark_reset(ordinal, false);
 }

@@ -3,6 +3,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
@@ -39,6 +40,8 @@ CUresult exec_result_of(strata_status status)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     case STRATA_ERROR_STREAM_MISUSE:
         return CUDA_ERROR_INVALID_HANDLE;
+    case STRATA_ERROR_DEVICE_RESET:
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     default:
         return driver != CUDA_SUCCESS ? driver : CUDA_ERROR_INVALID_VALUE;
     }
@@ -141,11 +144,22 @@ static bool has_layer(const exec_device *device, const char *name)
 static void learn_stack(exec_device *device)
 {
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
-    const bool guarded = has_layer(device, "guard");
+    const bool guarded = device->is_guarded = has_layer(device, "guard");
+    device->memory_outlives = has_layer(device, "async");
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
         guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
     device->frees_at_once = guarded || has_layer(device, "logging");
+}
+
+/* Waiting writers come first: a program may ask for memory all the time. */
+static void make_ending(exec_device *device)
+{
+    pthread_rwlockattr_t kind;
+    pthread_rwlockattr_init(&kind);
+    pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&device->ending, &kind);
+    pthread_rwlockattr_destroy(&kind);
 }
 
 static void (*when_built)(exec_device *device); /* written before other threads are there */
@@ -188,9 +202,71 @@ static bool create_runtime_between_resets(exec_device *device, bool is_first)
     return created;
 }
 
+/* ---- stacks of before a reset ---- */
+
+/* Whose memory outlives its context: it can be freed once the context has begun anew. */
+typedef struct former_stack {
+    strata_runtime *runtime;
+    struct former_stack *next;
+} former_stack;
+
+static former_stack *former; /* of all devices; guarded by `starting` */
+
+static strata_resource *layer_of(strata_runtime *runtime, const char *name, size_t number)
+{
+    return strata_stack_layer(strata_runtime_stack(runtime), name, number);
+}
+
+/* The runtime is not ended: its pools give back what they hold, as mapped memory and that of the driver's pools outlive
+ * the context, and a shared budget the charges of what is gone. False: some is there still. */
+static bool give_memory_back(strata_runtime *runtime)
+{
+    static const char *const names[] = {"pool", "async", "budget"};
+    strata_resource *layer;
+    bool all = true;
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
+        for (size_t i = 0; (layer = layer_of(runtime, names[n], i)); i++)
+            if (layer->ops->give_back)
+                layer->ops->give_back(layer, UINT64_MAX, false);
+    for (size_t i = 0; all && (layer = layer_of(runtime, "async", i)); i++) {
+        strata_usage usage = {0};
+        all = layer->ops->usage(layer, &usage) == STRATA_SUCCESS && !usage.bytes_outstanding && !usage.reserved_bytes;
+    }
+    return all;
+}
+
+/* Without host memory what the stack held stays the driver's. */
+static void keep_former(strata_runtime *runtime)
+{
+    former_stack *stack = strata_host_zalloc(sizeof *stack);
+    if (!stack)
+        return;
+    *stack = (former_stack){runtime, former};
+    former = stack;
+}
+
+static void settle_former(void)
+{
+    strata_error_suppress_begin();
+    for (former_stack **link = &former; *link;) {
+        former_stack *stack = *link;
+        if (!give_memory_back(stack->runtime)) {
+            link = &stack->next;
+            continue;
+        }
+        *link = stack->next;
+        strata_host_free(stack);
+    }
+    strata_error_suppress_end(false);
+}
+
+/* ---- building ---- */
+
 static bool build(exec_device *device)
 {
     static unsigned builds; /* guarded by `starting` */
+    if (!atomic_load(&device->number))
+        make_ending(device);
     if (!create_runtime_between_resets(device, !builds) || !find_context(device)) {
         exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
                  strata_last_error()->message,
@@ -198,6 +274,7 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
+    settle_former();
     learn_stack(device);
     atomic_store(&device->number, ++builds); /* behind the budget of that stack */
     if (when_built)
@@ -426,18 +503,6 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
-/* The runtime is not ended: its pools give back what they hold, as mapped memory outlives the context, and a shared
- * budget the charges of what did not. */
-static void give_memory_back(exec_device *device)
-{
-    static const char *const names[] = {"pool", "budget"};
-    strata_resource *layer;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
-        for (size_t i = 0; (layer = strata_stack_layer(strata_runtime_stack(device->runtime), names[n], i)); i++)
-            if (layer->ops->give_back)
-                layer->ops->give_back(layer, UINT64_MAX, false);
-}
-
 void exec_device_mark_reset(int ordinal, bool begins)
 {
     if (ordinal >= 0 && ordinal < EXEC_DEVICES)
@@ -446,16 +511,56 @@ void exec_device_mark_reset(int ordinal, bool begins)
 
 static bool (*look_for_reset)(int ordinal); /* written before other threads are there */
 
-void exec_on_reset_beside(bool (*look)(int ordinal))
+void exec_on_reset_met(bool (*look)(int ordinal))
 {
     look_for_reset = look;
+}
+
+bool exec_device_has_its_context(const exec_device *device)
+{
+    return strata_device_has_its_context(strata_runtime_stack(device->runtime)->device);
 }
 
 void exec_device_meet_reset(int ordinal)
 {
     const exec_device *device = exec_device_at((size_t)ordinal);
-    if (device && look_for_reset && atomic_load(&device->resets))
+    if (device && look_for_reset && !exec_device_has_its_context(device))
         (void)look_for_reset(ordinal);
+}
+
+void exec_device_meet_reset_beside(exec_device *device)
+{
+    if (atomic_load(&device->resets))
+        exec_device_meet_reset(device->ordinal);
+}
+
+bool exec_device_enter(exec_device *device)
+{
+    if (!device->is_guarded)
+        return true;
+    pthread_rwlock_rdlock(&device->ending);
+    if (exec_device_has_its_context(device))
+        return true;
+    pthread_rwlock_unlock(&device->ending);
+    return false;
+}
+
+void exec_device_leave(exec_device *device)
+{
+    if (device->is_guarded)
+        pthread_rwlock_unlock(&device->ending);
+}
+
+void exec_device_end_begin(exec_device *device)
+{
+    if (device)
+        pthread_rwlock_wrlock(&device->ending);
+}
+
+void exec_device_end_over(exec_device *device)
+{
+    if (device)
+        pthread_rwlock_unlock(&device->ending);
 }
 
 /* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
@@ -492,7 +597,8 @@ static bool give_up(exec_device *device, void (*forget)(exec_device *device))
         atomic_store(&device->state, EXEC_DEVICE_NONE);
         atomic_fetch_add(&changes, 1);
         strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
-        give_memory_back(device);
+        if (!give_memory_back(device->runtime))
+            keep_former(device->runtime);
     }
     pthread_mutex_unlock(&starting);
     return gives;

@@ -33,10 +33,10 @@
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
- * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's, mappings.c's,
- * passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken. Strata's own
- * locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's
- * around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * Locks, outermost first: a device's `ending`, device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's,
+ * mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken.
+ * Strata's own locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call,
+ * caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -97,6 +97,10 @@ typedef struct exec_device {
     CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
     _Atomic bool memory_is_ordered; /* a new block waits for work of its stream: of the stack, or a guard's fill */
 
+    _Atomic bool memory_outlives; /* its context: of the driver's pools */
+    _Atomic bool is_guarded;      /* the stack does work of its own, with memory that ends with the context */
+    pthread_rwlock_t ending;      /* written by a call that may end the primary context; made with the first stack */
+
     /* frees.c */
     _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
     _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
@@ -120,8 +124,8 @@ void exec_on_driver_open(void (*call)(void));
 /* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
 void exec_on_stack_built(void (*call)(exec_device *device));
 
-/* `look` is called where a reset's call may be under way (exec_device_meet_reset). Before other threads are there. */
-void exec_on_reset_beside(bool (*look)(int ordinal));
+/* `look` is called where a reset is met (exec_device_meet_reset). Before other threads are there. */
+void exec_on_reset_met(bool (*look)(int ordinal));
 
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
@@ -167,15 +171,32 @@ bool exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
 /* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
 void exec_device_mark_reset(int ordinal, bool begins);
 
+/* Inside, no call of the program's that this library sees ends the context of a guarded stack: its own work would be
+ * done in the context that has begun anew, with memory that is gone. False: it is outside, as the context has ended. */
+bool exec_device_enter(exec_device *device);
+void exec_device_leave(exec_device *device);
+
+/* Around the call that may end the primary context, while none is inside. `device`: NULL: it has no stack. */
+void exec_device_end_begin(exec_device *device);
+void exec_device_end_over(exec_device *device);
+
 /* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
 /* Whether the device was reset behind this library's back, which then does as above. */
 bool exec_device_found_reset(int ordinal);
 
-/* Before anything is kept of a primary context: while a call of another thread resets the device, it may be of the
- * context that has begun anew. That has the handle of the one before, which is forgotten here first. */
+/* Whether the context of the device's stack has not ended, by one question to the driver (16 ns on the simulated one).
+ * Where it has, handles of before are not to be used any more: a driver crashes on those of streams. */
+bool exec_device_has_its_context(const exec_device *device);
+
+/* Before anything is kept of a primary context: after a reset that was not seen, or while a call of another thread
+ * resets the device, it may be of the context that has begun anew. That has the handle of the one before, which is
+ * forgotten here first. */
 void exec_device_meet_reset(int ordinal);
+
+/* As above, but only while a call resets the device: where each call comes by. */
+void exec_device_meet_reset_beside(exec_device *device);
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
@@ -341,8 +362,10 @@ void exec_context_await_forgetting(CUcontext context);
 /* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
 
-/* Frees a block at once, in the order of the stream, or, of a default stream of another context than the stack's,
- * behind all streams. */
+/* Frees a block at once, in the order of the stream, or refuses it. */
+CUresult exec_free_at_once(exec_device *device, const strata_block *block, CUstream stream);
+
+/* As above, or, of a default stream of another context than the stack's, behind all streams. */
 CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream);
 
 /* As exec_find_block, but for blocks whose free waits. */

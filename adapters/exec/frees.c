@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/stack.h"
 
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
@@ -79,11 +80,23 @@ static void drop(waiting_free *entry)
     strata_host_free(entry);
 }
 
+/* A guard would report a block of the stack of before a reset, which another thread has met since it was found. */
+static strata_status deallocate(const exec_device *device, const strata_block *block, CUstream stream)
+{
+    strata_runtime *runtime = device->runtime;
+    const strata_table *table = strata_resource_table(strata_stack_top(strata_runtime_stack(runtime)));
+    return device->is_guarded && block->id.table != strata_table_id(table)
+               ? STRATA_ERROR_DEVICE_RESET
+               : strata_runtime_deallocate_on(runtime, block, stream);
+}
+
 /* The frees that came before the barrier. Until a block is free its entry stays, so that a second free is found. */
 static bool free_up_to(exec_device *device, uint64_t number)
 {
     waiting_free *entry, *next;
     bool any = false;
+    if (!exec_device_enter(device))
+        return false;
     pthread_mutex_lock(&lock);
     HASH_ITER(hh, waiting, entry, next)
     {
@@ -91,11 +104,12 @@ static bool free_up_to(exec_device *device, uint64_t number)
             break;
         if (entry->device != device)
             continue;
-        strata_runtime_deallocate_on(device->runtime, &entry->block, CU_STREAM_LEGACY);
+        deallocate(device, &entry->block, CU_STREAM_LEGACY);
         drop(entry);
         any = true;
     }
     pthread_mutex_unlock(&lock);
+    exec_device_leave(device);
     return any;
 }
 
@@ -167,13 +181,24 @@ void exec_count_live(exec_device *device, size_t bytes)
     raise_to(&device->used_high, live);
 }
 
+/* A reset by another thread may come in between, after which nothing is live. */
+static void discount_live(exec_device *device, size_t bytes)
+{
+    uint64_t live = atomic_load(&device->live);
+    while (!atomic_compare_exchange_weak(&device->live, &live, live > bytes ? live - bytes : 0)) {
+    }
+}
+
 /* ---- frees ---- */
 
-static CUresult free_in_order(exec_device *device, const strata_block *block, CUstream stream)
+CUresult exec_free_at_once(exec_device *device, const strata_block *block, CUstream stream)
 {
-    const strata_status status = strata_runtime_deallocate_on(device->runtime, block, stream);
+    if (!exec_device_enter(device))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    const strata_status status = deallocate(device, block, stream);
     if (status == STRATA_SUCCESS)
-        atomic_fetch_sub(&device->live, block->bytes);
+        discount_live(device, block->bytes);
+    exec_device_leave(device);
     return exec_result_of(status);
 }
 
@@ -182,7 +207,7 @@ static CUresult free_behind_others(exec_device *device, const strata_block *bloc
     const CUresult result = let_wait(device, block);
     if (result != CUDA_SUCCESS)
         return result;
-    atomic_fetch_sub(&device->live, block->bytes);
+    discount_live(device, block->bytes);
     if (atomic_load(&device->waiting_count) >= MOST_AT_ONCE || is_too_much(device, 0))
         exec_free_waiting(device);
     return CUDA_SUCCESS;
@@ -210,7 +235,7 @@ CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream s
         return result;
     if (!other) {
         exec_order_count_free(device);
-        return free_in_order(device, block, stream);
+        return exec_free_at_once(device, block, stream);
     }
     if (!exec_context_uses(other, device->ordinal) && !exec_is_captured(stream)) { /* no barrier takes it in */
         exec_count(&exec_counts_now.late_waits);
@@ -224,9 +249,9 @@ CUresult exec_free_block(exec_device *device, const strata_block *block)
     const bool captured = exec_captures_under_way();
     if (!captured && !exec_streams_any()) {
         exec_order_count_free(device);
-        return free_in_order(device, block, CU_STREAM_LEGACY);
+        return exec_free_at_once(device, block, CU_STREAM_LEGACY);
     }
     if (!captured && device->frees_at_once && exec_order_barrier(device))
-        return free_in_order(device, block, CU_STREAM_LEGACY);
+        return exec_free_at_once(device, block, CU_STREAM_LEGACY);
     return free_behind_others(device, block);
 }

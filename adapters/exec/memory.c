@@ -6,8 +6,6 @@
 #include "core/streams/device.h"
 #include "driver/driver.h"
 
-#include <strata/info.h>
-
 /* ---- serving ---- */
 
 /* While a stream is captured, a request that is not part of a graph is forbidden or allowed by rules of the driver, and
@@ -17,21 +15,30 @@ static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
     return here->primary && out && bytes && !exec_captures_under_way();
 }
 
-static __attribute__((noinline)) void look_for_reset(const exec_device *device)
+/* A pool's hit asks the driver nothing, and would give memory of a context that has ended. The context may end during
+ * the request, too, which may then fail for that in many ways, or be served by memory that goes with the stack. */
+static strata_status request_of(const exec_device *device, const strata_request *request, strata_block *block)
 {
-    strata_error_suppress_begin();
-    strata_device_check(device->ordinal);
-    strata_error_suppress_end(false);
+    strata_runtime *runtime = device->runtime;
+    const strata_device *own = strata_runtime_stack(runtime)->device;
+    if (!strata_device_has_its_context(own))
+        return STRATA_ERROR_DEVICE_RESET;
+    const strata_status status = strata_runtime_allocate_request(runtime, request, block);
+    const bool served = status == STRATA_SUCCESS, asks = !served || device->memory_outlives;
+    if (asks ? strata_device_has_its_context(own) : !strata_device_is_lost(own))
+        return status;
+    if (served)
+        strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
+    return STRATA_ERROR_DEVICE_RESET;
 }
 
-/* A request may be the one that finds the reset, and be served nevertheless: by memory that goes with the stack. */
-static strata_status request_once(strata_runtime *runtime, const strata_request *request, strata_block *block)
+static strata_status request_once(exec_device *device, const strata_request *request, strata_block *block)
 {
-    const strata_status status = strata_runtime_allocate_request(runtime, request, block);
-    if (status != STRATA_SUCCESS || !strata_device_is_lost(strata_runtime_stack(runtime)->device))
-        return status;
-    strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
-    return STRATA_ERROR_DEVICE_RESET;
+    if (!exec_device_enter(device))
+        return STRATA_ERROR_DEVICE_RESET;
+    const strata_status status = request_of(device, request, block);
+    exec_device_leave(device);
+    return status;
 }
 
 /* The stack may refuse what it could give if the frees that wait were made. */
@@ -39,12 +46,10 @@ static strata_status request(exec_device *device, size_t bytes, CUstream stream,
                              strata_block *block)
 {
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
-    if (__builtin_expect(atomic_load_explicit(&device->resets, memory_order_relaxed) != 0, 0))
-        look_for_reset(device); /* a pool's hit asks the driver nothing */
     exec_free_before_growth(device, bytes);
-    strata_status status = request_once(device->runtime, &request, block);
+    strata_status status = request_once(device, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
-        status = request_once(device->runtime, &request, block);
+        status = request_once(device, &request, block);
     if (status == STRATA_SUCCESS) {
         exec_count_live(device, block->bytes);
         exec_device_has_block(device, block);
@@ -61,8 +66,7 @@ static strata_status serve_any_stream(exec_device *device, size_t bytes, const v
     if (status != STRATA_SUCCESS)
         return status;
     if (!exec_order_publish(device)) {
-        atomic_fetch_sub(&device->live, block.bytes);
-        strata_runtime_deallocate_on(device->runtime, &block, CU_STREAM_LEGACY);
+        (void)exec_free_at_once(device, &block, CU_STREAM_LEGACY);
         return STRATA_ERROR_STREAM_CAPTURE;
     }
     *out = block.address;
@@ -101,10 +105,12 @@ static CUresult answer(const exec_here *here, size_t bytes, strata_status status
     return exec_result_of(status);
 }
 
-/* A reset behind this library's back is found by a request: another stack is tried, once. */
+enum { TRIES = 16 /* of requests that find resets, one after the other */ };
+
+/* A reset behind this library's back is found by a request: another stack is tried. */
 static bool tries_again(exec_here *here, strata_status status, unsigned tries, CUstream stream)
 {
-    if (status != STRATA_ERROR_DEVICE_RESET || tries)
+    if (status != STRATA_ERROR_DEVICE_RESET || tries == TRIES)
         return false;
     exec_device_was_reset(here->device->ordinal);
     *here = exec_device_of_stream(stream);

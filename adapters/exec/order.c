@@ -43,9 +43,11 @@ typedef struct exec_scope {
     CUstreamCaptureMode mode;
 } exec_scope;
 
-/* False: the driver refuses, and nothing has changed. */
+/* False: the driver refuses, or the context has ended, and streams that were noticed with it; nothing has changed. */
 static bool enter(const exec_device *device, exec_scope *scope)
 {
+    if (exec_streams_any() && !exec_device_has_its_context(device))
+        return false;
     scope->before = NULL;
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (strata_cu.CtxGetCurrent(&scope->before) != CUDA_SUCCESS ||

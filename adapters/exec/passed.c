@@ -273,7 +273,7 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, u
 {
     if (result == CUDA_SUCCESS && !exec_is_forked()) {
         if (charge->device)
-            exec_device_meet_reset(charge->device->ordinal);
+            exec_device_meet_reset_beside(charge->device);
         keep(charge, kind, key);
     } else {
         close_account(charge->account);

@@ -131,11 +131,17 @@ static void capture_ended(CUstream handle)
         exec_free_all_waiting();
 }
 
+static void meet_reset(exec_device *device)
+{
+    exec_device_meet_reset(device->ordinal);
+}
+
 /* From before the real call on, so that no thread finds the stream captured and no capture under way. */
 static bool expect_capture(CUstream stream)
 {
     if (exec_is_forked()) /* the driver refuses it */
         return true;
+    for_each_device(meet_reset);
     for_each_device(exec_order_before_capture);
     return exec_capture_note(stream, context_of(stream));
 }

@@ -54,13 +54,22 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     *free_bytes = exec_least(*free_bytes, *total);
 }
 
+static exec_here here_behind_resets(void)
+{
+    const exec_here here = exec_device_here();
+    if (!here.device)
+        return here;
+    exec_device_meet_reset(here.device->ordinal);
+    return exec_device_here();
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
+    const exec_here here = here_behind_resets(); /* a stack of before gives its memory back where one is built */
     const CUresult result = EXEC_CALL(cuMemGetInfo_v2, free_bytes, total);
     size_t whole, unused;
     if (result != CUDA_SUCCESS)
         return result;
-    const exec_here here = exec_device_here();
     /* Each depends on the other: where the program asks for one alone, both are asked for. */
     const bool known = free_bytes && total;
     if (!here.device || (!known && EXEC_CALL(cuMemGetInfo_v2, &unused, &whole) != CUDA_SUCCESS))

@@ -111,6 +111,11 @@ static bool has_active_context(CUdevice handle)
            strata_cu.DevicePrimaryCtxGetState(handle, &flags, &active) != CUDA_SUCCESS || active;
 }
 
+bool strata_device_is_active(const strata_device *device)
+{
+    return has_active_context(device->handle);
+}
+
 /* Replaces a lost device. Streams of the new context may have the handles of old ones, which are forgotten first. The
  * lock is held.
  *
@@ -167,7 +172,7 @@ static bool give_back(strata_device *device)
     if (device->released || (lost && has_active_context(device->handle)))
         return false;
     strata_cu.DevicePrimaryCtxRelease(device->handle);
-    if (!lost && has_active_context(device->handle) &&
+    if (!lost && has_active_context(device->handle) && strata_device_has_its_context(device) &&
         strata_cu.DevicePrimaryCtxRetain(&kept, device->handle) == CUDA_SUCCESS)
         return false;
     device->released = true;

@@ -55,6 +55,10 @@ strata_status strata_check_device_now(strata_device *device);
 bool strata_device_has_its_context(const strata_device *device);
 bool strata_devices_look(void);
 
+/* Asks the driver whether the device has a primary context: of a device that is lost, whether it has begun anew. True
+ * too if the driver does not say. */
+bool strata_device_is_active(const strata_device *device);
+
 /* Gives the reference to the primary context back, for a program that has none of its own left. True: it was the last
  * one, the context has ended, and the device is lost as after a reset. Else the reference is there as before. That of a
  * device that is lost already goes back for good, unless the context has begun anew. */

@@ -29,17 +29,22 @@ static inline CUresult identify(CUstream handle, uint64_t *id)
     return result;
 }
 
-/* *known: the stream was registered meanwhile. */
+/* *known: the stream was registered meanwhile. NULL: no timeline is left, or a new stream's device was reset. */
 static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
                                                           bool *known)
 {
+    bool is_new = false;
     strata_thread *thread = strata_thread_self();
     strata_lock_take(&map_lock);
     strata_timeline *timeline = strata_known_timeline(device, handle);
     *known = timeline != NULL;
     if (!timeline)
-        timeline = strata_unknown_find_or_take(device, id);
+        timeline = strata_unknown_find_or_take(device, id, &is_new);
     strata_lock_release(&map_lock);
+    if (is_new && timeline && !strata_device_has_its_context(device)) {
+        strata_devices_look();
+        return NULL;
+    }
     if (thread && timeline && !*known)
         thread->streams[id % STRATA_STREAM_CACHE_SIZE] =
             (strata_stream_cache_line){.stream_id = id, .timeline = timeline};
@@ -66,6 +71,12 @@ static __attribute__((cold)) strata_status refuse_stream(CUresult result, const 
                        "the stream is being captured into a graph; memory that comes from outside the graph cannot be "
                        "ordered inside it. Allocate before the capture or on another stream, and name the blocks "
                        "around the graph's launches");
+}
+
+static __attribute__((cold)) strata_status refuse_look_up(const strata_device *device)
+{
+    const strata_status status = strata_check_device(device);
+    return status == STRATA_SUCCESS ? strata_fail_no_timeline() : status;
 }
 
 static inline strata_status query_identity(CUstream handle, uint64_t *id)
@@ -130,7 +141,7 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
     bool known;
     strata_timeline *timeline = find_timeline(device, handle, id, &known);
     if (__builtin_expect(!timeline, 0))
-        return strata_fail_no_timeline();
+        return refuse_look_up(device);
     *out = (strata_stream_ref){
         .timeline = timeline, .device = device, .handle = handle, .stream_id = known ? 0 : id, .known = known};
     return STRATA_SUCCESS;
@@ -204,7 +215,7 @@ static strata_status check_registration(strata_device *device, CUstream handle, 
         status = strata_fail_driver(result, call, "registering a stream");
     else if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
         status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "a stream cannot be registered while it is being captured");
-    else
+    else if ((status = strata_check_device_now(device)) == STRATA_SUCCESS) /* one of before may have its handle */
         status = check_context(device, handle);
     strata_call_scope_leave(&scope);
     return status;

@@ -47,10 +47,11 @@ void strata_unknown_sweep_if_due(void)
         sweep(true);
 }
 
-strata_timeline *strata_unknown_find_or_take(strata_device *device, uint64_t id)
+strata_timeline *strata_unknown_find_or_take(strata_device *device, uint64_t id, bool *is_new)
 {
     strata_unknown_stream *stream = NULL;
     HASH_FIND(hh, unknown, &id, sizeof id, stream);
+    *is_new = !stream;
     if (stream)
         return stream->timeline;
     strata_unknown_sweep_if_due();

@@ -8,8 +8,8 @@
 strata_timeline *strata_unknown_take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle,
                                               uint64_t id);
 
-/* The stream's timeline, which is taken for a stream that is new; NULL: none is left, or no host memory. */
-strata_timeline *strata_unknown_find_or_take(strata_device *device, uint64_t id);
+/* The stream's timeline, which is taken for a stream that *is_new; NULL: none is left, or no host memory. */
+strata_timeline *strata_unknown_find_or_take(strata_device *device, uint64_t id, bool *is_new);
 
 /* The timeline of a stream that is unknown no more; NULL: it was not in use. */
 strata_timeline *strata_unknown_take_out(uint64_t id);

@@ -1,14 +1,26 @@
 /* After a reset of the device: its blocks are gone, and other processes may have their bytes. A later free or
- * completion of such a block finds no charge. Memory of the driver's pools outlives the context, and stays charged. */
+ * completion of such a block finds no charge. Memory of the driver's pools outlives the context, and stays charged
+ * until the context has begun anew, in which it can be freed. */
+#include "core/base/error.h"
 #include "resources/budget/internal.h"
 
 #include <string.h>
 
+static bool has_blocks(strata_resource *layer)
+{
+    strata_usage usage = {0};
+    strata_error_suppress_begin();
+    layer->ops->give_back(layer, UINT64_MAX, false);
+    const strata_status status = layer->ops->usage(layer, &usage);
+    strata_error_suppress_end(false);
+    return status != STRATA_SUCCESS || usage.bytes_outstanding;
+}
+
 static bool outlives_context(const budget *self)
 {
-    const strata_resource *layer = &self->resource;
+    strata_resource *layer = (strata_resource *)&self->resource;
     while ((layer = strata_resource_next_below(&self->resource, layer)))
-        if (strcmp(layer->ops->name, "async") == 0)
+        if (strcmp(layer->ops->name, "async") == 0 && has_blocks(layer))
             return true;
     return false;
 }

@@ -450,11 +450,36 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
     return STRATA_SUCCESS;
 }
 
+/* False: the driver refuses it; a block that is not there any more is none to give. */
+static bool give_lost(CUdeviceptr address)
+{
+    const CUresult result = strata_cu.MemFree(address);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
+ * tests/answers/h200.txt, "primary_reset.". */
+static uint64_t end_lost(async *self)
+{
+    strata_call_scope scope;
+    if (!strata_device_is_active(self->device) ||
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+            STRATA_SUCCESS)
+        return 0;
+    const uint64_t bytes = strata_pending_frees_end_lost(&self->retired, give_lost);
+    if (self->own_pool)
+        strata_cu.MemPoolTrimTo(self->pool, 0);
+    strata_call_scope_leave(&scope);
+    return bytes;
+}
+
 /* Whole steps of the pool. A pool with a release threshold gives memory back at the waits already. */
 static uint64_t async_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     strata_usage before = {0}, after = {0};
     size_t none;
+    if (strata_device_is_lost(((async *)resource)->device))
+        return end_lost((async *)resource);
     if (resource->ops->usage(resource, &before) != STRATA_SUCCESS)
         return 0;
     async_reap(resource, STRATA_REAP_FINISHED, &none);
@@ -561,6 +586,8 @@ static void async_destroy(strata_resource *resource)
     async *self = (async *)resource;
     if (strata_driver_is_open()) { /* a pool outlives its context: tests/answers/h200.txt, "primary_reset." */
         bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
+        if (strata_device_is_lost(self->device))
+            end_lost(self);
         for (int i = 0; i < DESTROY_TRIES && !stream_ended; i++)
             strata_internal_stream_destroy(self->device, self->waiting, &stream_ended);
         for (int i = 0; i < DESTROY_TRIES && !pool_ended; i++)

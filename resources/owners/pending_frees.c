@@ -388,6 +388,68 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
     return status;
 }
 
+/* ---- after a reset ---- */
+
+/* A block that no free of another thread is under way for, from *at on. *given: the driver has its free. The lock is
+ * held. */
+static uint32_t next_lost(strata_pending_frees *set, CUdeviceptr *at, bool *given)
+{
+    uint32_t slot;
+    while ((slot = strata_index_ceiling(&set->index, *at, at))) {
+        const strata_point point = atomic_load_explicit(&bytes_at(set, slot)->point, memory_order_acquire);
+        const bool retired = is_retired(set, slot);
+        *given = retired && is_settled(point);
+        if (!retired || point != free_without_point)
+            break;
+        ++*at;
+    }
+    return slot;
+}
+
+/* Its entry stays as it is: the user may still free it. The lock is held. */
+static uint64_t end_block(strata_pending_frees *set, uint32_t slot)
+{
+    strata_pending_free *bytes = bytes_at(set, slot);
+    const uint64_t amount = bytes->outstanding;
+    if (!is_retired(set, slot))
+        count_free(set, amount, 1);
+    strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
+    strata_counters_add_to(&set->counters, mine, ENDED_BYTES, (int64_t)amount);
+    strata_counters_add_to(&set->counters, mine, ENDED_BLOCKS, 1);
+    bytes->outstanding = 0;
+    return amount;
+}
+
+static uint64_t end_unindexed(strata_pending_frees *set)
+{
+    uint64_t bytes = 0;
+    strata_spin_take(&set->lock);
+    for (uint32_t slot = set->unindexed; slot; slot = bytes_at(set, slot)->from)
+        bytes += end_block(set, slot);
+    set->unindexed = 0;
+    strata_spin_release(&set->lock);
+    return bytes;
+}
+
+uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(CUdeviceptr address))
+{
+    uint64_t bytes = end_unindexed(set);
+    for (CUdeviceptr at = 0;; at++) {
+        bool given;
+        strata_spin_take(&set->lock);
+        const uint32_t slot = next_lost(set, &at, &given);
+        strata_spin_release(&set->lock);
+        if (!slot || (!given && !give(at)))
+            return bytes;
+        strata_spin_take(&set->lock);
+        if (strata_index_at(&set->index, at) == slot) {
+            strata_index_remove(&set->index, at);
+            bytes += end_block(set, slot);
+        }
+        strata_spin_release(&set->lock);
+    }
+}
+
 /* ---- looking ---- */
 
 static void sum(strata_pending_frees *set, uint32_t slot, strata_point point, void *sums)

@@ -56,6 +56,10 @@ void strata_pending_frees_undefer(strata_pending_frees *set, strata_entry *entry
  * error the rest stays pending. */
 strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_mode mode, size_t *bytes);
 
+/* After a reset of the device, whose context has begun anew: calls `give` for the address of each block whose free the
+ * driver has not, until one is refused, and ends what it takes, and all other blocks. Returns the bytes that ended. */
+uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(CUdeviceptr address));
+
 /* Whether a whole block of at least `bytes` was freed on that stream, perhaps pending: the driver hands such memory
  * out again there. *id receives it. */
 bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline, uint64_t bytes, strata_block_id *id);

@@ -84,6 +84,8 @@ strata_status strata_per_block_allocate(strata_resource *resource, const strata_
     strata_status status = strata_check_alignment(resource, request, self->source->most_alignment);
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, request->stream, &stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_check_device_now(self->device);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
     strata_capture_frees_try_flush_any(&resource->stack->capture_frees, request->stream);

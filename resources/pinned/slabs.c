@@ -157,8 +157,9 @@ static pinned_slab *unlink_free_slab(pinned_slabs *self, size_t keep, bool own_o
 static strata_status alloc_memory(const pinned_slabs *self, size_t bytes, void **memory, CUresult *result)
 {
     strata_call_scope scope;
-    const strata_status status =
-        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     *result = pinned_host_alloc(memory, bytes, self->flags, self->numa);

@@ -189,8 +189,9 @@ static uint64_t bytes_to_grow(pool *self, const pool_need *need, const pool_fit 
 bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
-    const strata_status status =
-        strata_call_scope_enter(scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         outcome->wait_error = *strata_error_suppressed();
     strata_error_suppress_end(false);

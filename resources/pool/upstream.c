@@ -229,7 +229,9 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
 {
     strata_error_suppress_begin();
     *chunk = (pool_chunk){.units = pool_chunk_units(bytes)};
-    strata_status status = self->store.source->make(&self->store, bytes, chunk);
+    strata_status status = strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS)
+        status = self->store.source->make(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
         status = follow_chunk(need, chunk, outcome->own_only);

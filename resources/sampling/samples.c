@@ -293,8 +293,9 @@ static CUresult map_memory(const sampling *self, sample *one, const char **call)
 strata_status sample_map(sampling *self, sample *one)
 {
     strata_call_scope scope;
-    strata_status status =
-        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(self->device); /* before a fill that nothing could wait for */
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call;

@@ -170,3 +170,25 @@ def test_the_first_call_after_a_reset_has_a_new_runtime(process, first):
     )
     expected = ["False True", "STRATA_ERROR_DEVICE_RESET", "STRATA_ERROR_STALE"]
     assert (status, output.splitlines(), errors) == (0, expected, "")
+
+
+# Of cuda.core what the resource needs, for a machine without it.
+@pytest.mark.skipif(not strata.driver_info()["simulated"], reason="a reset ends what other libraries hold")
+def test_a_resource_for_cuda_core_goes_on_after_a_reset(process):
+    status, output, errors = process(
+        """
+        import ctypes, sys, types
+        core = types.ModuleType("cuda.core")
+        core.MemoryResource = object
+        core.Buffer = type("Buffer", (), {"from_handle": staticmethod(lambda address, size, **of: address)})
+        sys.modules.update({"cuda": types.ModuleType("cuda"), "cuda.core": core})
+        import strata, strata.cuda_core
+        resource = strata.cuda_core.MemoryResource(0)
+        resource.deallocate(resource.allocate(1000), 1000)  # for a hit of the pool
+        before = resource.runtime
+        assert ctypes.CDLL(strata.driver_info()["library"]).cuDevicePrimaryCtxReset_v2(0) == 0
+        kept = resource.allocate(1000)
+        print(kept != 0, resource.runtime is before, strata.runtime().usage()["live_blocks"], resource.device_id)
+        """
+    )
+    assert (status, output, errors) == (0, "True False 1 0\n", "")

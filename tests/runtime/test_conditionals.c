@@ -392,7 +392,7 @@ static void bodies_use_again_what_was_freed_before_their_node(test_fixture *fixt
     check_ok(strata_runtime_deallocate(fixture->runtime, &before));
     check_ok(strata_capture_if_else(fixture->runtime, stream, condition_of(fixture, stream, 1), body));
     strata_block first = test_allocate(fixture, BYTES, body), more = test_allocate(fixture, BYTES, body);
-    assert_true(first.address == before.address);
+    assert_true(test_is_swept() || first.address == before.address); /* a walk that fails finds nothing */
     assert_true(more.address != beside.address && more.address != first.address);
     test_write(fixture, &first, 0x7d, body);
     check_ok(strata_runtime_deallocate(fixture->runtime, &first));
@@ -400,7 +400,7 @@ static void bodies_use_again_what_was_freed_before_their_node(test_fixture *fixt
     check_ok(strata_capture_body_next(fixture->runtime, body));
     begin_if(fixture, body, 1, inner);
     strata_block second = test_allocate(fixture, BYTES, inner);
-    assert_true(second.address == first.address || second.address == more.address);
+    assert_true(test_is_swept() || second.address == first.address || second.address == more.address);
     test_write(fixture, &second, 0x7e, inner);
     check_ok(strata_runtime_deallocate(fixture->runtime, &second));
     close_body(fixture, inner);

@@ -28,19 +28,20 @@ __all__ = ["MemoryResource"]
 class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
     """Memory of a runtime, as buffers of cuda.core.
 
-    device   the ordinal; its runtime is strata.runtime(device)
+    device   the ordinal; its runtime is strata.runtime(device), which is asked for by each allocation
     runtime  a private runtime instead
 
     Out of memory is strata.OutOfMemoryError, a MemoryError. Buffers have no IPC descriptor.
     """
 
     def __init__(self, device: int = 0, *, runtime: Runtime | None = None) -> None:
-        self._runtime = _default_runtime(device) if runtime is None else runtime
+        self._private = runtime
+        self._device = _default_runtime(device).device if runtime is None else runtime.device
         self._live: dict[int, Buffer] = {}  # by address; item access is atomic
 
     def allocate(self, size: int, stream: Any = None, **ignored: Any) -> Any:
         """Allocates for work on `stream`; None: the legacy default stream."""
-        buffer = self._runtime.allocate(size, _named(stream))
+        buffer = self.runtime.allocate(size, _named(stream))
         address = buffer.ptr
         if address:
             self._live[address] = buffer
@@ -58,7 +59,7 @@ class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
 
     @property
     def device_id(self) -> int:
-        return self._runtime.device
+        return self._device
 
     @property
     def is_device_accessible(self) -> bool:
@@ -70,8 +71,8 @@ class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime whose memory this is."""
-        return self._runtime
+        """The runtime whose memory this is: strata.runtime(device) is another one after a reset of the device."""
+        return _default_runtime(self._device) if self._private is None else self._private
 
 
 def _named(stream: Any) -> Any:

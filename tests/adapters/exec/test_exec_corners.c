@@ -49,6 +49,13 @@ static void references_to_the_primary_context_go_with_the_programs_last(void **s
           "");
 }
 
+static void the_last_release_ends_the_context_that_another_module_begins_anew(void **state)
+{
+    (void)state;
+    check(run_wider("", "ends begun-anew"), 0, "begun anew: 1 held, 0 given back\n", "");
+    check(run_wider("--guard", "ends begun-anew"), 0, "begun anew: 1 held, 0 given back\n", "");
+}
+
 static void work_of_an_ended_context_comes_before_a_free(void **state)
 {
     (void)state;
@@ -153,11 +160,42 @@ static void barriers_are_made_behind_a_reset(void **state)
     unsetenv("STRATA_SIM_DEVICES");
 }
 
+static void what_is_counted_begins_anew_behind_a_reset(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--json", "ends reset-counts");
+    assert_outcome(result, 0, "0 for a request, 0 for frees\n", "");
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    assert_true(json_integer_value(json_object_get(device, "reserved")) < 64 << 20); /* one block of 32 MiB */
+    json_decref(report);
+    free(result);
+}
+
+static void events_of_barriers_are_made_anew_behind_a_reset(void **state)
+{
+    (void)state;
+    check(run_wider("--report", "ends reset-events"), 0, "1 made\n", "waits_on_the_host: 0");
+}
+
 static void a_request_that_finds_a_reset_gives_memory_that_stays(void **state)
 {
     (void)state;
     check(run_wider("", "ends reset-finding"), 0, "free gave 0\n", "");
     check(run_wider("--stack async", "ends reset-finding"), 0, "free gave 0\n", "");
+}
+
+static void a_request_is_made_again_for_each_reset_in_the_middle(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--budget 64MiB --stack async --json", "ends reset-inside");
+    assert_outcome(result, 0, "went on, and gave up with 709\n", "");
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    assert_true(json_integer_value(json_object_get(json_object_get(device, "budget"), "in_use")) <= 1 << 20);
+    assert_true(json_integer_value(json_object_get(device, "not_accounted_for")) <= 64 << 20); /* two pools */
+    json_decref(report);
+    free(result);
 }
 
 /* Its memory of the host went with the context, too. */
@@ -180,6 +218,27 @@ static void memory_is_there_after_a_reset_that_was_not_seen(void **state)
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
         check(run_wider(text_of("--stack %s", stacks[i]), "ends reset"), 0,
               "without a context: refused\nwithout a context: refused\nwent on, read 3\n", "");
+}
+
+/* The context begins anew at once, and no call of the driver's fails. */
+static void a_reset_that_no_call_fails_for_is_found(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"",
+                                          "--guard",
+                                          "--stack async",
+                                          "--stack direct",
+                                          "--stack pool,direct",
+                                          "--stack binning,direct",
+                                          "--guard --stack direct"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        check(run_wider(text_of("%s --report", options[i]), "ends reset-hit"), 0, "went on\n", "live_blocks: 0");
+        check(run_wider(options[i], "ends reset-freed"), 0, "went on\n", "");
+        check(run_wider(text_of("%s --report", options[i]), "ends reset-captured"), 0, "went on\n",
+              "waits_on_the_host: 0");
+        check(run_wider(text_of("%s --budget 100MiB", options[i]), "ends reset-asked"), 0, "100 of 100 MiB free, 2 2\n",
+              "");
+    }
 }
 
 static void streams_and_contexts_are_made_after_a_reset_that_was_not_seen(void **state)
@@ -319,6 +378,7 @@ int main(void)
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
+        cmocka_unit_test(the_last_release_ends_the_context_that_another_module_begins_anew),
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
@@ -329,10 +389,14 @@ int main(void)
         cmocka_unit_test(work_of_a_device_that_is_reset_comes_before_a_free_on_another),
         cmocka_unit_test(the_last_work_of_a_peer_s_stream_is_ordered),
         cmocka_unit_test(barriers_are_made_behind_a_reset),
+        cmocka_unit_test(what_is_counted_begins_anew_behind_a_reset),
+        cmocka_unit_test(events_of_barriers_are_made_anew_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
+        cmocka_unit_test(a_request_is_made_again_for_each_reset_in_the_middle),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
+        cmocka_unit_test(a_reset_that_no_call_fails_for_is_found),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),

@@ -206,6 +206,52 @@ static void child_a_runtime_that_ends_gives_back_what_it_held_free(void)
     child_check(free_after >= free_before);
 }
 
+/* A runtime that has handed out nothing by events, then a reset that no call fails for. */
+static void reset_unseen(scene *of)
+{
+    strata_block block;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    for (int i = 0; i < 3; i++) {
+        child_ok(strata_runtime_allocate(of->runtime, SMALL, NULL, &block));
+        child_ok(strata_runtime_deallocate(of->runtime, &block));
+    }
+    of->when = ANEW;
+    reset(of);
+}
+
+static void child_a_new_stream_finds_a_reset(void)
+{
+    scene *of = scene_of_child();
+    strata_block block;
+    reset_unseen(of);
+    for (int i = 0; i < 8; i++) /* the first ones have handles of streams that Strata had */
+        child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_status(strata_runtime_allocate(of->runtime, SMALL, of->own, &block), STRATA_ERROR_DEVICE_RESET);
+    child_check(block.address == 0);
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+static void child_a_registration_finds_a_reset(void)
+{
+    scene *of = scene_of_child();
+    reset_unseen(of);
+    child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_status(strata_runtime_register_stream(of->runtime, of->own), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+static void child_a_request_that_needs_new_memory_finds_a_reset(void)
+{
+    scene *of = scene_of_child();
+    strata_block block;
+    reset_unseen(of);
+    child_status(strata_runtime_allocate(of->runtime, 128 * (size_t)BYTES, NULL, &block), STRATA_ERROR_DEVICE_RESET);
+    child_check(block.address == 0);
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
 static void child_a_program_that_resets_no_device_is_told_so(void)
 {
     test_open_driver_quietly();
@@ -340,19 +386,57 @@ static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
     child_check(shared_use(after) == BYTES);
 }
 
-/* The driver's pool keeps the memory. */
+/* The driver's pool keeps the memory, which can be freed in the context that has begun anew. */
 static void child_a_shared_budget_keeps_what_outlives_a_reset(void)
 {
     scene *of = scene_of_child();
-    strata_runtime *before, *after;
+    strata_runtime *before, *beside, *after;
     test_open_driver_quietly();
     test_make_current();
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &beside)); /* keeps the file */
     child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
     reset(of);
+    if (of->when == ENDED)
+        child_ok(strata_runtime_destroy(before));
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    child_ok(strata_runtime_destroy(before));
     child_check(shared_use(after) >= BYTES);
+    if (of->when == ENDED)
+        return;
+    child_ok(strata_runtime_destroy(before));
+    child_check(shared_use(after) == 0);
+}
+
+static size_t free_bytes_now(void)
+{
+    size_t free_bytes, total;
+    test_make_current();
+    child_check(strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS);
+    return free_bytes;
+}
+
+/* Live blocks, also one that the program has freed since, one whose free the driver has, and one that a layer holds. */
+static void child_the_driver_s_pool_has_nothing_left_of_before_a_reset(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *after;
+    strata_block blocks[4];
+    test_open_driver_quietly();
+    const size_t before = free_bytes_now();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    for (int i = 0; i < 4; i++)
+        child_ok(strata_runtime_allocate(of->runtime, 40 * (size_t)BYTES, NULL, &blocks[i]));
+    child_check(strata_cu.MemsetD8Async(blocks[0].address, 1, BYTES, NULL) == CUDA_SUCCESS);
+    child_ok(strata_runtime_deallocate(of->runtime, &blocks[0]));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_deallocate(of->runtime, &blocks[1]));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &after));
+    child_check(free_bytes_now() <= before - 80 * (size_t)BYTES);
+    child_ok(strata_runtime_destroy(of->runtime));
+    child_check(free_bytes_now() == before);
+    use(after);
+    child_ok(strata_runtime_destroy(after));
 }
 
 static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
@@ -386,6 +470,13 @@ static void a_shared_budget_keeps_what_outlives_a_reset(void **state)
     (void)state;
     static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
     with_shared_budgets("child_a_shared_budget_keeps_what_outlives_a_reset", stacks, 1);
+}
+
+static void the_driver_s_pool_has_nothing_left_of_before_a_reset(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "pool, async", "guard, async", "statistics, async"};
+    run_on("child_the_driver_s_pool_has_nothing_left_of_before_a_reset", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -437,6 +528,27 @@ static void a_runtime_that_ends_gives_back_what_it_held_free(void **state)
     run_on("child_a_runtime_that_ends_gives_back_what_it_held_free", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
+static void a_new_stream_finds_a_reset(void **state)
+{
+    (void)state;
+    run_everywhere("child_a_new_stream_finds_a_reset");
+}
+
+static void a_registration_finds_a_reset(void **state)
+{
+    (void)state;
+    run_everywhere("child_a_registration_finds_a_reset");
+}
+
+static void a_request_that_needs_new_memory_finds_a_reset(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {
+        "direct", "pool",    "pool, async",     "pool, direct",
+        "pinned", "managed", "binning, direct", "budget(limit=1GiB), statistics, pool"};
+    run_on("child_a_request_that_needs_new_memory_finds_a_reset", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
 static void a_program_that_resets_no_device_is_told_so(void **state)
 {
     (void)state;
@@ -454,10 +566,14 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
+        TEST_SCENARIO(child_a_new_stream_finds_a_reset),
+        TEST_SCENARIO(child_a_registration_finds_a_reset),
+        TEST_SCENARIO(child_a_request_that_needs_new_memory_finds_a_reset),
         TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
         TEST_SCENARIO(child_a_shared_budget_writes_nowhere_after_a_reset),
         TEST_SCENARIO(child_a_shared_budget_forgets_what_a_reset_has_ended),
         TEST_SCENARIO(child_a_shared_budget_keeps_what_outlives_a_reset),
+        TEST_SCENARIO(child_the_driver_s_pool_has_nothing_left_of_before_a_reset),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -470,10 +586,14 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_devices_own_runtime_is_made_again),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
+        cmocka_unit_test(a_new_stream_finds_a_reset),
+        cmocka_unit_test(a_registration_finds_a_reset),
+        cmocka_unit_test(a_request_that_needs_new_memory_finds_a_reset),
         cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
         cmocka_unit_test(a_shared_budget_writes_nowhere_after_a_reset),
         cmocka_unit_test(a_shared_budget_forgets_what_a_reset_has_ended),
         cmocka_unit_test(a_shared_budget_keeps_what_outlives_a_reset),
+        cmocka_unit_test(the_driver_s_pool_has_nothing_left_of_before_a_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -520,6 +520,57 @@ static void reset_beside_requests(void)
     printf("%s\n", all_refused ? "refused" : "went on");
 }
 
+static _Atomic bool all_released;
+
+/* Of a context that comes and goes: what was refused, or is gone, is no error. */
+static void *take_and_free(void *data)
+{
+    const bool async = data != NULL;
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    while (!all_released) {
+        CUdeviceptr blocks[2] = {0};
+        for (int i = 0; i < 2; i++) {
+            const CUresult result =
+                async ? DRIVER(cuMemAllocAsync)(&blocks[i], MIB, NULL) : DRIVER(cuMemAlloc)(&blocks[i], MIB);
+            const bool gone = result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+                              result == CUDA_ERROR_INVALID_HANDLE;
+            CHECK(gone ? CUDA_SUCCESS : result);
+            if (gone)
+                blocks[i] = 0;
+        }
+        for (int i = 0; i < 2; i++)
+            if (blocks[i])
+                (void)(async ? DRIVER(cuMemFreeAsync)(blocks[i], NULL) : DRIVER(cuMemFree)(blocks[i]));
+    }
+    return NULL;
+}
+
+/* The last reference goes again and again while other threads ask for memory; nothing of it is charged at the end. */
+static void release_beside_requests(void)
+{
+    enum { THREADS = 3, RELEASES = 200 };
+    pthread_t threads[THREADS];
+    CUdeviceptr block;
+    shared_context = current_context();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, take_and_free, i % 2 ? threads : NULL));
+    for (int i = 0; i < RELEASES; i++) {
+        (void)DRIVER(cuMemAlloc)(&block, MIB);
+        CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+        enter_primary();
+        if (i % 4 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    all_released = true;
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    enter_primary();
+    take(60);
+    take(60);
+    printf("\n");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -540,6 +591,7 @@ static const struct {
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
     {"requests", reset_beside_requests},
+    {"releases", release_beside_requests},
     {"forks", fork_beside_threads},
 };
 

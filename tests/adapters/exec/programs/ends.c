@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- green contexts ---- */
 
@@ -76,6 +77,19 @@ static void count_references(void)
     say_references("released twice");
     CHECK(cuGreenCtxDestroy_found(green));
     say_references("without the green one");
+}
+
+CUresult CUDAAPI cuNewBegins(int count);
+
+/* Another module begins the context anew at once: its reference is the only one that is left. */
+static void release_beside_a_begin(void)
+{
+    WIDER(cuNewBegins, "cuNewBegins", 13000);
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuNewBegins_found(1));
+    CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    say_references("begun anew");
 }
 
 /* Frees and asks: what waits is freed behind a barrier of all streams. */
@@ -257,12 +271,16 @@ static void free_behind_a_green_context(void)
 static void reset_below(bool has_stack)
 {
     CUcontext again;
-    (void)new_green();
+    const CUcontext own = context_of(new_green());
     if (has_stack)
         make_barrier();
     CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
     CHECK(DRIVER(cuCtxSetCurrent)(again));
+    if (has_stack)
+        make_barrier();
+    alarm(30); /* what waits until the handle of before is forgotten */
+    CHECK(context_of(new_green()) != own);
     make_barrier();
     printf("went on\n");
 }
@@ -498,6 +516,93 @@ static void ask_behind_a_reset(void)
     printf("went on, read %d\n", byte);
 }
 
+/* The context begins anew at once, so that no call fails for the reset. */
+static void reset_unseen_at_once(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    CUcontext context;
+    CHECK(cuNewReset_found(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+/* A block of the size that was freed last. */
+static void hit_behind_a_reset(void)
+{
+    CUdeviceptr block, kept;
+    CUstream stream;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&kept, MIB));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+        make_barrier();
+        CHECK(DRIVER(cuMemFree)(kept));
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+        reset_unseen_at_once();
+        CHECK(i ? DRIVER(cuMemAlloc)(&block, MIB) : DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+        CHECK(DRIVER(cuMemsetD8)(block, 3, MIB));
+        CHECK(DRIVER(cuMemFree)(block));
+    }
+    printf("went on\n");
+}
+
+/* Frees of blocks of before, a capture, and a question, each as the first call: none asks a stream of before. */
+static void free_behind_an_unseen_reset(void)
+{
+    enum { BLOCKS = 1100 }; /* more than frees that wait for one barrier */
+    static CUdeviceptr blocks[BLOCKS];
+    CUstream stream;
+    for (int i = 0; i < BLOCKS; i++)
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], 512));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    reset_unseen_at_once();
+    for (int i = 0; i < BLOCKS; i++)
+        (void)DRIVER(cuMemFree)(blocks[i]);
+    printf("went on\n");
+}
+
+static void capture_behind_an_unseen_reset(void)
+{
+    CUdeviceptr block;
+    CUstream stream;
+    CUgraph graph;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    for (int i = 0; i < 2; i++) /* one handle is another stream's behind the reset */
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_DEFAULT));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, CU_STREAM_PER_THREAD)); /* that is not captured */
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, stream));
+    CHECK(DRIVER(cuStreamEndCapture)(stream, &graph));
+    CHECK(DRIVER(cuMemFree)(block));
+    make_barrier();
+    printf("went on\n");
+}
+
+static void ask_for_memory_behind_an_unseen_reset(void)
+{
+    CUdeviceptr block;
+    CUstream stream;
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAlloc)(&block, 59 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    printf("%zu of %zu MiB free,", free_bytes / MIB, total / MIB);
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+    printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));
+    printf(" %d\n", DRIVER(cuMemAllocManaged)(&block, 60 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
 /* What was ordered before is gone with the context. */
 static void make_behind_an_unseen_reset(void)
 {
@@ -653,6 +758,82 @@ static void free_behind_a_reset(void)
     printf("\n");
 }
 
+CUresult CUDAAPI cuNewEvents(int *count);
+
+static int events_so_far(void)
+{
+    WIDER(cuNewEvents, "cuNewEvents", 13000);
+    int count;
+    CHECK(cuNewEvents_found(&count));
+    return count;
+}
+
+/* By one event for all: how many are made for four barriers behind a reset. */
+static void order_behind_a_reset(void)
+{
+    CUcontext again;
+    CUdeviceptr block;
+    CUstream stream;
+    int before = 0;
+    size_t free_bytes, total;
+    for (int i = 0; i < 2; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        before = events_so_far();
+        for (int barriers = 0; barriers < 4; barriers++) {
+            CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+            CHECK(DRIVER(cuLaunchHostFunc)(stream, pause_long, NULL));
+            CHECK(DRIVER(cuMemFree)(block));
+            CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        }
+        if (i)
+            break;
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(again));
+    }
+    printf("%d made\n", events_so_far() - before);
+}
+
+CUresult CUDAAPI cuNewQueries(int *count);
+
+/* A barrier asks each stream. */
+static int queries_so_far(void)
+{
+    WIDER(cuNewQueries, "cuNewQueries", 13000);
+    int count;
+    CHECK(cuNewQueries_found(&count));
+    return count;
+}
+
+/* What was live, the most that was, and the frees that no barrier had followed yet are those of the context that has
+ * begun anew: no request needs a barrier, frees share one, and what waits is held to what has been live since. */
+static void count_behind_a_reset(void)
+{
+    CUcontext again;
+    CUdeviceptr block;
+    CUstream stream;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&block, 2048 * MIB)); /* a part of which is more than the blocks below */
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, stream));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(again));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    const int before = queries_so_far();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("%d for a request", queries_so_far() - before);
+    for (int i = 0; i < 8; i++) {
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    }
+    printf(", %d for frees\n", queries_so_far() - before);
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(DRIVER(cuMemAlloc)(&block, 32 * MIB));
+}
+
 CUresult CUDAAPI cuNewDelay(unsigned milliseconds);
 
 /* A stream of device 1 reads memory of device 0, which is freed while device 1 is about to be reset. */
@@ -702,6 +883,26 @@ static void keep_what_a_finding_request_gave(void)
     printf("free gave %d\n", DRIVER(cuMemFree)(block));
 }
 
+CUresult CUDAAPI cuNewResetsInside(int count);
+
+/* The context ends in the middle of a request, and again while it is made once more. */
+static void reset_inside_requests(void)
+{
+    WIDER(cuNewResetsInside, "cuNewResetsInside", 13000);
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuNewResetsInside_found(4));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    CHECK(cuNewResetsInside_found(4));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, MIB));
+    CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+    CHECK(cuNewResetsInside_found(100));
+    printf("went on, and gave up with %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -713,6 +914,7 @@ static const struct {
     {"detach-once", detach_once},
     {"reset", ask_behind_a_reset},
     {"references", count_references},
+    {"begun-anew", release_beside_a_begin},
     {"green-reads", free_behind_a_green_stream},
     {"green-default", read_on_green_default_streams},
     {"green-last", free_behind_a_green_context},
@@ -721,6 +923,10 @@ static const struct {
     {"green-reset-first", reset_before_the_first_request},
     {"green-captured", capture_in_a_green_context},
     {"reset-kept", keep_memory_beside_a_reset},
+    {"reset-hit", hit_behind_a_reset},
+    {"reset-freed", free_behind_an_unseen_reset},
+    {"reset-captured", capture_behind_an_unseen_reset},
+    {"reset-asked", ask_for_memory_behind_an_unseen_reset},
     {"reset-made", make_behind_an_unseen_reset},
     {"reset-stream", stream_beside_a_reset},
     {"reset-green", green_context_beside_a_reset},
@@ -729,6 +935,9 @@ static const struct {
     {"peer-stream", end_a_peers_stream},
     {"reset-peer-frees", free_behind_a_peers_reset},
     {"reset-frees", free_behind_a_reset},
+    {"reset-counts", count_behind_a_reset},
+    {"reset-inside", reset_inside_requests},
+    {"reset-events", order_behind_a_reset},
     {"reset-of-peer", free_before_a_peers_reset},
     {"reset-finding", keep_what_a_finding_request_gave},
     {"reset-beside", ask_beside_a_reset},

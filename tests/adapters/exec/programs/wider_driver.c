@@ -210,6 +210,17 @@ static CUresult CUDAAPI retain_primary(CUcontext *out, CUdevice device)
     return result;
 }
 
+/* The next last releases, in the middle of which another module begins the context anew. */
+static _Atomic int begins_due;
+
+EXPORT CUresult CUDAAPI cuNewBegins(int count);
+
+CUresult CUDAAPI cuNewBegins(int count)
+{
+    begins_due = count;
+    return CUDA_SUCCESS;
+}
+
 static CUresult CUDAAPI release_primary(CUdevice device)
 {
     CUresult (*release)(CUdevice);
@@ -217,6 +228,11 @@ static CUresult CUDAAPI release_primary(CUdevice device)
     memcpy(&release, &address, sizeof release);
     const CUresult result = release(device);
     releases += result == CUDA_SUCCESS;
+    if (begins_due > 0 && retains == releases) {
+        CUcontext again;
+        begins_due--;
+        retain_primary(&again, device);
+    }
     return result;
 }
 
@@ -452,8 +468,12 @@ static CUresult CUDAAPI reset_slow(CUdevice device)
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
     nanosleep(&(struct timespec){.tv_nsec = delay_ms * 1000000L}, NULL);
+    BEHIND(cuCtxDestroy_v2, "cuCtxDestroy", 4000);
     for (CUgreenCtx each = all_green; each; each = each->next)
-        each->dead |= each->device == device;
+        if (each->device == device && !each->dead) {
+            each->dead = true;
+            cuCtxDestroy_v2_behind(each->own); /* another one may have the handle */
+        }
     const CUresult result = reset(device);
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
@@ -468,6 +488,72 @@ CUresult CUDAAPI cuNewReset(CUdevice device)
     void *address = inside("cuDevicePrimaryCtxReset", 11000);
     memcpy(&reset, &address, sizeof reset);
     return reset(device);
+}
+
+static _Atomic int queries; /* of streams */
+
+EXPORT CUresult CUDAAPI cuNewQueries(int *count);
+
+CUresult CUDAAPI cuNewQueries(int *count)
+{
+    *count = queries;
+    return CUDA_SUCCESS;
+}
+
+static _Atomic int events; /* that were made */
+
+EXPORT CUresult CUDAAPI cuNewEvents(int *count);
+
+CUresult CUDAAPI cuNewEvents(int *count)
+{
+    *count = events;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create_event(CUevent *out, unsigned flags)
+{
+    BEHIND(cuEventCreate, "cuEventCreate", 2000);
+    events++;
+    return cuEventCreate_behind(out, flags);
+}
+
+/* With the handle of a stream that has ended a driver crashes. */
+static CUresult CUDAAPI query_stream(CUstream stream)
+{
+    BEHIND(cuStreamQuery, "cuStreamQuery", 2000);
+    queries++;
+    const CUresult result = cuStreamQuery_behind(stream);
+    if (result == CUDA_ERROR_INVALID_HANDLE) {
+        fprintf(stderr, "a call with a stream that has ended\n");
+        abort();
+    }
+    return result;
+}
+
+/* The next requests to a pool each find that the context has ended, and begun anew, in the middle. Each other one fails
+ * for it, in a way that does not say so. */
+static _Atomic int resets_due;
+
+EXPORT CUresult CUDAAPI cuNewResetsInside(int count);
+
+CUresult CUDAAPI cuNewResetsInside(int count)
+{
+    resets_due = count;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI allocate_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    BEHIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000);
+    BEHIND(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020);
+    CUcontext again;
+    if (resets_due > 0) {
+        cuNewReset(0);
+        cuDevicePrimaryCtxRetain_behind(&again, 0);
+        if (resets_due-- % 2)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return cuMemAllocFromPoolAsync_behind(out, bytes, pool, stream);
 }
 
 /* Its streams end long before the call does. */
@@ -596,6 +682,13 @@ static const struct {
     OWN("cuDevResourceGenerateDesc", 0, cuDevResourceGenerateDesc),
     OWN("cuCtxSetCurrent", 0, cuCtxSetCurrent),
     OWN("cuNewReset", 0, cuNewReset),
+    OWN("cuStreamQuery", 0, query_stream),
+    OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewBegins", 0, cuNewBegins),
+    OWN("cuNewResetsInside", 0, cuNewResetsInside),
+    OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
+    OWN("cuNewEvents", 0, cuNewEvents),
+    OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
