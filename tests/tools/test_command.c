@@ -437,6 +437,36 @@ static void a_json_report_has_exact_numbers_under_the_promised_keys(void **state
     scratch_remove(&file);
 }
 
+static json_int_t calls_of(const json_t *report, const char *call)
+{
+    return json_integer_value(json_object_get(json_object_get(report, "driver_calls"), call));
+}
+
+/* Of each block's first bytes; the default stream is asked for captures, where one of the runtime's is known. */
+static void streams_are_behind_the_host_if_asked_for(void **state)
+{
+    (void)state;
+    scratch_file file =
+        scratch_write("op,id,bytes,stream,time_us\nalloc,1,100000,0,0\nalloc,2,1,0,1\nfree,1,100000,0,2\n");
+    outcome *of = run_on("replay --json --busy --default-stream --stack pool", &file);
+    assert_int_equal(of->status, 0);
+    json_t *report = parsed(of);
+    assert_true(json_is_true(json_object_get(report, "busy")) &&
+                json_is_true(json_object_get(report, "default_stream")));
+    const json_int_t written = json_integer_value(json_object_get(report, "touched_bytes"));
+    assert_true(written > 1 && written < 100000);
+    assert_true(calls_of(report, "cuStreamIsCapturing") > 0);
+    json_decref(report);
+    free(of);
+    of = run_on("replay --json --stack pool", &file);
+    report = parsed(of);
+    assert_number(report, "touched_bytes", 0);
+    assert_true(calls_of(report, "cuStreamIsCapturing") == 0);
+    json_decref(report);
+    free(of);
+    scratch_remove(&file);
+}
+
 static void a_json_report_of_failures_names_them(void **state)
 {
     (void)state;
@@ -776,6 +806,7 @@ int main(void)
         cmocka_unit_test(a_good_replay_is_status_0_and_says_so_on_stdout_alone),
         cmocka_unit_test(calls_that_fail_are_status_1),
         cmocka_unit_test(a_json_report_has_exact_numbers_under_the_promised_keys),
+        cmocka_unit_test(streams_are_behind_the_host_if_asked_for),
         cmocka_unit_test(a_json_report_of_failures_names_them),
         cmocka_unit_test(names_that_are_no_utf8_are_in_json_all_the_same),
         cmocka_unit_test(a_name_that_a_terminal_would_obey_is_shown),

@@ -7,7 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_DRIVER = 256, OPTION_PACE, OPTION_TOUCH, OPTION_JSON, OPTION_MAX_MEMORY };
+enum {
+    OPTION_DRIVER = 256,
+    OPTION_PACE,
+    OPTION_TOUCH,
+    OPTION_BUSY,
+    OPTION_DEFAULT_STREAM,
+    OPTION_JSON,
+    OPTION_MAX_MEMORY
+};
 
 typedef struct settings {
     replay_options options;
@@ -67,6 +75,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_PACE:
         to->options.pace = true;
         return 0;
+    case OPTION_BUSY:
+        to->options.busy = true;
+        return 0;
+    case OPTION_DEFAULT_STREAM:
+        to->options.default_stream = true;
+        return 0;
     case OPTION_TOUCH:
         to->options.touch = true;
         return 0;
@@ -103,6 +117,8 @@ static const struct argp_option options[] = {
     {"share", 'S', "P", 0, "Use and free P percent of the blocks on another stream than that of their allocation", 0},
     {"pace", OPTION_PACE, NULL, 0, "Keep the recorded times", 0},
     {"touch", OPTION_TOUCH, NULL, 0, "Fill every block with a pattern, and check every byte before it is freed", 0},
+    {"busy", OPTION_BUSY, NULL, 0, "Write the first bytes of every block, so that streams are behind the host", 0},
+    {"default-stream", OPTION_DEFAULT_STREAM, NULL, 0, "Use the legacy default stream as the trace's first stream", 0},
     {"max-memory", OPTION_MAX_MEMORY, "SIZE", 0,
      "Most host memory for the traces; more is refused, such as what a small compressed file may hold; default: 2GiB",
      0},

@@ -235,7 +235,7 @@ static bool say_driver(replay_failure *problem, const char *what, CUresult code)
 
 static bool uses_blocks(const replay *of)
 {
-    if (of->options->touch || of->options->share)
+    if (of->options->touch || of->options->busy || of->options->share)
         return true;
     for (size_t t = 0; t < of->trace_count; t++)
         for (uint32_t i = 0; i < of->traces[t].row_count; i++)
@@ -264,8 +264,9 @@ static bool make_plans(replay *of, replay_failure *problem)
         goto no_memory;
     of->kernels = uses_blocks(of);
     if (of->kernels && !strata_runtime_supports_block_use_tracking(of->runtime)) {
-        snprintf(problem->text, sizeof problem->text,
-                 "the stack does not support use tracking, which --touch, --share and the uses of the trace need");
+        snprintf(
+            problem->text, sizeof problem->text,
+            "the stack does not support use tracking, which --touch, --busy, --share and the uses of the trace need");
         return false;
     }
     CUresult result = of->kernels ? touch_open(&of->touch, most_blocks) : CUDA_SUCCESS;
@@ -284,7 +285,10 @@ static bool make_streams(replay *of, replay_failure *problem)
         return false;
     }
     for (; of->streams_acquired < wanted; of->streams_acquired++) {
-        strata_status status = strata_runtime_stream_acquire(of->runtime, &of->streams[of->streams_acquired]);
+        CUstream *stream = &of->streams[of->streams_acquired];
+        *stream = CU_STREAM_LEGACY;
+        const bool is_default = of->options->default_stream && of->streams_acquired == 0;
+        strata_status status = is_default ? STRATA_SUCCESS : strata_runtime_stream_acquire(of->runtime, stream);
         if (status != STRATA_SUCCESS)
             return say_status(problem, "taking a stream for the trace", status);
     }
@@ -333,7 +337,7 @@ static void release(replay *of)
     for (uint32_t i = 0; i < of->worker_count && of->workers; i++)
         if (of->workers[i].event)
             strata_cu.EventDestroy(of->workers[i].event);
-    for (uint32_t i = 0; i < of->streams_acquired; i++)
+    for (uint32_t i = of->options->default_stream; i < of->streams_acquired; i++)
         strata_runtime_stream_release(of->runtime, of->streams[i]);
     touch_close(&of->touch);
     for (size_t i = 0; i < of->trace_count && of->plans; i++)

@@ -17,6 +17,8 @@ typedef struct replay_options {
     unsigned share;   /* percent */
     bool pace;
     bool touch;
+    bool busy;           /* writes the first bytes of each block */
+    bool default_stream; /* the trace's first stream is the legacy default one */
     bool progress;
 } replay_options;
 

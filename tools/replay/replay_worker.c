@@ -151,7 +151,7 @@ static void allocate(replay_worker *worker, uint32_t row, uint32_t number, CUstr
     }
     block->state = REPLAY_BLOCK_LIVE;
     footprint_grow(pass->footprint, bytes);
-    if (pass->options->touch)
+    if (pass->options->touch || pass->options->busy)
         use_block(worker, row, number, stream, STRATA_ACCESS_WRITE, PURPOSE_PATTERN);
 }
 

@@ -23,6 +23,8 @@ static void set_setting(json_t *object, const report *of)
     json_set_number(object, "share", of->options->share);
     json_object_set_new(object, "pace", json_boolean(of->options->pace));
     json_object_set_new(object, "touch", json_boolean(of->options->touch));
+    json_object_set_new(object, "busy", json_boolean(of->options->busy));
+    json_object_set_new(object, "default_stream", json_boolean(of->options->default_stream));
 }
 
 static void set_operations(json_t *object, const replay_result *result)

@@ -45,10 +45,12 @@ static void setting(FILE *to, const report *of)
          words_of_bytes(of->device->total_bytes).text);
     line_of_text(to, "stack", of->stack);
     uint32_t passes = of->options->repeat ? of->options->repeat : 1;
-    line(to, "replayed with", "%" PRIu32 " stream%s, %" PRIu32 " thread%s, %" PRIu32 " pass%s%s%s", of->result->streams,
-         plural(of->result->streams), of->result->threads, plural(of->result->threads), passes, passes == 1 ? "" : "es",
-         of->options->pace ? ", at the recorded times" : "",
-         of->options->touch ? ", every byte written and checked" : "");
+    line(to, "replayed with", "%" PRIu32 " stream%s, %" PRIu32 " thread%s, %" PRIu32 " pass%s%s%s%s%s",
+         of->result->streams, plural(of->result->streams), of->result->threads, plural(of->result->threads), passes,
+         passes == 1 ? "" : "es", of->options->pace ? ", at the recorded times" : "",
+         of->options->touch ? ", every byte written and checked" : "",
+         of->options->busy ? ", each block's first bytes written" : "",
+         of->options->default_stream ? ", the first on the default stream" : "");
     fputc('\n', to);
 }
 
