@@ -2,9 +2,10 @@
  *
  * A complete chunk is unmapped before it is mapped elsewhere. One that only the request's own stream may still use is
  * mapped at both addresses for a while: the stream's earlier work goes on at the former one, later work is behind it,
- * and the host waits for neither. A device sees a write through one address by another in later work (CUDA C++
- * Programming Guide, "Virtual Aliasing Support"); neither call waits for it (tests/answers/h200.txt, "vmm.map.waits").
- * The former place is unmapped once its work is known to be over. */
+ * and the host waits for neither. The driver maps memory twice, and neither maps nor gives access behind a stream's
+ * work (tests/answers/h200.txt, "vmm.retain.after_release.map", "vmm.map.waits."); a device sees a write through one
+ * address by another in work that begins after the writing work has ended (CUDA C++ Programming Guide, "Virtual
+ * Aliasing Support"). The former place is unmapped once its work is known to be over. */
 #include "resources/pool/remap.h"
 
 #include "core/base/error.h"
