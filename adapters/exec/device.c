@@ -144,7 +144,8 @@ static bool has_layer(const exec_device *device, const char *name)
 static void learn_stack(exec_device *device)
 {
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
-    const bool guarded = device->is_guarded = has_layer(device, "guard");
+    const bool guarded = has_layer(device, "guard");
+    device->is_guarded = guarded;
     device->memory_outlives = has_layer(device, "async");
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
