@@ -11,12 +11,12 @@ static CUdeviceptr block;
 static void take_for_a_mapping(const char *name, CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle = 0;
-    const int retained =
+    const CUresult retained =
         DRIVER(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)address); /* NOLINT: of the device */
-    printf("%s: handle %d", name, retained);
+    printf("%s: handle %d", name, (int)retained);
     if (retained == CUDA_SUCCESS)
         CHECK(DRIVER(cuMemRelease)(handle));
-    printf(", unmapped %d\n", DRIVER(cuMemUnmap)(address, 2 * MIB));
+    printf(", unmapped %d\n", (int)DRIVER(cuMemUnmap)(address, 2 * MIB));
 }
 
 static void say_handles(const char *name, CUdeviceptr address)
