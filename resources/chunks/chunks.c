@@ -49,9 +49,9 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
     const bool remappable = store->source->remappable && !at->contiguous;
     for (int i = 0; i < DESTROY_TRIES && remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (uint32_t i = at->formers * DESTROY_TRIES; i && at->formers; i--)
-        pool_formers_unmap(store, pool_formers_latest(store, chunk), pool_chunk_bytes(at));
-    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->formers; i++)
+    for (int failed = 0; at->former && failed < DESTROY_TRIES;)
+        failed += pool_formers_unmap(store, at->former) != CUDA_SUCCESS;
+    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address) && !at->former; i++)
         pool_chunk_store_drop(store, chunk);
 }
 

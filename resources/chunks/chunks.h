@@ -28,12 +28,13 @@ typedef struct pool_chunk {
     uint32_t in_hand : 1;    /* unmapped; a thread is about to map it */
     uint32_t contiguous : 1; /* of one block at a time; mapped at `address` until it is returned */
     uint32_t unmapped : 1;   /* contiguous: a part of its return is done */
-    uint32_t formers;        /* its former places */
+    uint32_t former : 31;    /* number of its latest former place; 0: none */
+    uint32_t awaited : 1;    /* a thread waits for its former places: it stays where it is */
 } pool_chunk;
 
 _Static_assert(sizeof(pool_chunk) == 32, "a block of some MiB can afford its share of a chunk");
 
-enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 26) - 1 };
+enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 26) - 1, POOL_CHUNK_FORMER = INT32_MAX };
 #define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
 
 static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
@@ -47,8 +48,10 @@ static inline uint32_t pool_chunk_units(uint64_t bytes)
 }
 
 typedef struct pool_former {
-    CUdeviceptr address;
+    CUdeviceptr address; /* 0: unmapped in a run */
     uint32_t chunk;
+    uint32_t extent;         /* there */
+    uint32_t earlier, later; /* of the chunk; 0: none */
 } pool_former;
 
 typedef struct pool_chunk_store {

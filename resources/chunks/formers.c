@@ -1,4 +1,5 @@
-/* Former places, in the order in which they were left. */
+/* Former places: a dense array, in which those of a chunk are linked, so that a chunk's latest is found, and any is
+ * forgotten, in one step. There can be very many: each move of each chunk leaves one while the device is behind. */
 #include "resources/chunks/formers.h"
 
 #include "core/base/host_memory.h"
@@ -21,58 +22,84 @@ static bool has_room(pool_chunk_store *store)
     return true;
 }
 
-bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk)
+bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk, uint32_t extent)
 {
     pool_chunk *left = &store->chunks[chunk];
     if (!has_room(store))
         return false;
-    store->formers[store->former_count++] = (pool_former){left->address, chunk};
-    left->formers++;
+    const uint32_t number = ++store->former_count, earlier = left->former;
+    *pool_former_at(store, number) =
+        (pool_former){.address = left->address, .chunk = chunk, .extent = extent, .earlier = earlier};
+    if (earlier)
+        pool_former_at(store, earlier)->later = number;
+    left->former = number & POOL_CHUNK_FORMER;
     left->address = 0;
     left->in_hand = true;
     return true;
 }
 
-/* Those in a range. */
-static void forget(pool_chunk_store *store, CUdeviceptr from, uint64_t bytes)
+/* `number`, or 0: none, comes between those beside `former`. */
+static void link(pool_chunk_store *store, const pool_former *former, uint32_t earlier, uint32_t later)
 {
-    uint32_t kept = 0;
-    for (uint32_t at = 0; at < store->former_count; at++) {
-        if (store->formers[at].address - from < bytes)
-            store->chunks[store->formers[at].chunk].formers--;
-        else
-            store->formers[kept++] = store->formers[at];
-    }
-    store->former_count = kept;
+    if (former->later)
+        pool_former_at(store, former->later)->earlier = earlier;
+    else
+        store->chunks[former->chunk].former = earlier & POOL_CHUNK_FORMER;
+    if (former->earlier)
+        pool_former_at(store, former->earlier)->later = later;
 }
 
-/* former_count: none. */
-static uint32_t latest(const pool_chunk_store *store, uint32_t chunk)
+/* The last one gets its number. */
+static void forget(pool_chunk_store *store, uint32_t number)
 {
-    for (uint32_t at = store->former_count; store->chunks[chunk].formers && at-- > 0;)
-        if (store->formers[at].chunk == chunk)
-            return at;
-    return store->former_count;
+    const pool_former gone = *pool_former_at(store, number);
+    link(store, &gone, gone.earlier, gone.later);
+    const uint32_t last = store->former_count--;
+    if (number == last)
+        return;
+    *pool_former_at(store, number) = *pool_former_at(store, last);
+    link(store, pool_former_at(store, number), number, number);
 }
 
-void pool_formers_go_back(pool_chunk_store *store, uint32_t chunk)
+uint32_t pool_formers_go_back(pool_chunk_store *store, uint32_t chunk)
 {
-    const uint32_t at = latest(store, chunk);
-    store->chunks[chunk].address = store->formers[at].address;
+    const uint32_t number = store->chunks[chunk].former;
+    const pool_former latest = *pool_former_at(store, number);
+    store->chunks[chunk].address = latest.address;
     store->chunks[chunk].in_hand = false;
-    forget(store, store->chunks[chunk].address, 1);
+    forget(store, number);
+    return latest.extent;
 }
 
-CUdeviceptr pool_formers_latest(const pool_chunk_store *store, uint32_t chunk)
+static uint64_t bytes_of(const pool_chunk_store *store, uint32_t number)
 {
-    const uint32_t at = latest(store, chunk);
-    return at < store->former_count ? store->formers[at].address : 0;
+    return pool_chunk_bytes(&store->chunks[pool_former_at(store, number)->chunk]);
 }
 
-CUresult pool_formers_unmap(pool_chunk_store *store, CUdeviceptr from, uint64_t bytes)
+CUresult pool_formers_unmap(pool_chunk_store *store, uint32_t number)
 {
-    const CUresult result = store->source->unmap(store, from, bytes);
+    const CUresult result =
+        store->source->unmap(store, pool_former_at(store, number)->address, bytes_of(store, number));
     if (result == CUDA_SUCCESS)
-        forget(store, from, bytes);
+        forget(store, number);
     return result;
+}
+
+CUresult pool_formers_unmap_run(pool_chunk_store *store, const uint32_t *numbers, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += bytes_of(store, numbers[i]);
+    const CUresult result = store->source->unmap(store, pool_former_at(store, numbers[0])->address, bytes);
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        pool_former_at(store, numbers[i])->address = 0;
+    return result;
+}
+
+/* From the last on: one that gets another's number was looked at. */
+void pool_formers_forget_unmapped(pool_chunk_store *store)
+{
+    for (uint32_t number = store->former_count; number; number--)
+        if (!pool_former_at(store, number)->address)
+            forget(store, number);
 }

@@ -82,11 +82,14 @@ pool_result pool_make_contiguous(pool_search *search)
     outcome->refused = false;
     if (self->takes_finished) /* what is complete can be exchanged */
         pool_poll_own(self, search->need);
+    pool_unmap_formers(self);
     search->making.allowed = pool_allowed(self, search->need);
     if (!pool_enter_scope(self, &scope, outcome))
         return POOL_NOTHING;
     pool_result found = exchange(search);
     if (found == POOL_NOTHING && outcome->refused) /* with what the device has said to have */
+        found = exchange(search);
+    if (found == POOL_NOTHING && search->may_wait && pool_wait_for_all_formers(self)) /* whose chunks can be returned */
         found = exchange(search);
     strata_call_scope_leave(&scope);
     return found == POOL_NOTHING && outcome->no_host_memory ? POOL_FAILED : found;

@@ -44,7 +44,7 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = pool_chunk_bytes(chunk);
     bool complete;
-    if (!bytes || chunk->formers || chunk->held || chunk->in_hand || chunk->leaving)
+    if (!bytes || chunk->former || chunk->held || chunk->in_hand || chunk->leaving)
         return false;
     if (!chunk->address || chunk->useless)
         return true;

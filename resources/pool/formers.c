@@ -8,50 +8,11 @@
 
 #include <stdlib.h>
 
-uint32_t pool_former_extent(pool *self, CUdeviceptr address)
+/* Not of a chunk for whose former places another thread waits. */
+static bool is_over(const pool *self, uint32_t number)
 {
-    strata_spin_take(&self->lock);
-    const uint32_t slot = pool_heap_around(&self->heap, address);
-    strata_spin_release(&self->lock);
-    return slot;
-}
-
-/* Not one that another thread waits for. */
-static bool is_over(pool *self, uint32_t slot)
-{
-    return pool_extent_at(&self->heap, slot)->state == POOL_AWAY && pool_is_complete(pool_entry(&self->heap, slot));
-}
-
-/* Adjacent ones. */
-static void unmap(pool *self, CUdeviceptr from, uint64_t bytes)
-{
-    if (pool_formers_unmap(&self->store, from, bytes) != CUDA_SUCCESS)
-        return;
-    for (CUdeviceptr end = from + bytes; end > from;) {
-        const uint32_t slot = pool_former_extent(self, end - 1);
-        end = pool_address_of(pool_entry(&self->heap, slot));
-        pool_give_range(self, slot, POOL_HOLE);
-    }
-}
-
-static void set_state(pool *self, uint32_t slot, pool_state state)
-{
-    strata_spin_take(&self->lock);
-    pool_extent_at(&self->heap, slot)->state = (uint8_t)state;
-    strata_spin_release(&self->lock);
-}
-
-/* Drops map_lock meanwhile. */
-static strata_status wait_for(pool *self, CUdeviceptr address, uint32_t slot)
-{
-    set_state(self, slot, POOL_AWAITED);
-    strata_lock_release(&self->map_lock);
-    const strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, NULL);
-    strata_lock_take(&self->map_lock);
-    set_state(self, slot, POOL_AWAY);
-    if (is_over(self, slot))
-        unmap(self, address, pool_bytes_of(pool_entry(&self->heap, slot)));
-    return status;
+    const pool_former *former = pool_former_at(&self->store, number);
+    return !self->store.chunks[former->chunk].awaited && pool_is_complete(pool_entry(&self->heap, former->extent));
 }
 
 static bool enter(pool *self, strata_call_scope *scope)
@@ -63,59 +24,109 @@ static bool enter(pool *self, strata_call_scope *scope)
     return status == STRATA_SUCCESS;
 }
 
+/* ---- those that are over ---- */
+
+typedef struct pool_place {
+    CUdeviceptr address;
+    uint32_t number;
+} pool_place;
+
 static int by_address(const void *a, const void *b)
 {
-    const CUdeviceptr first = *(const CUdeviceptr *)a, second = *(const CUdeviceptr *)b;
+    const CUdeviceptr first = ((const pool_place *)a)->address, second = ((const pool_place *)b)->address;
     return first < second ? -1 : first > second;
 }
 
-/* In order, in memory that the caller frees; NULL: none, or no host memory. */
-static CUdeviceptr *list_those_over(pool *self, size_t *count)
+static size_t count_those_over(const pool *self)
 {
-    const pool_former *formers = self->store.formers;
-    CUdeviceptr *addresses = strata_host_zalloc(self->store.former_count * sizeof *addresses);
-    *count = 0;
-    for (uint32_t at = 0; addresses && at < self->store.former_count; at++)
-        if (is_over(self, pool_former_extent(self, formers[at].address)))
-            addresses[(*count)++] = formers[at].address;
-    if (addresses)
-        qsort(addresses, *count, sizeof *addresses, by_address);
-    return addresses;
+    size_t count = 0;
+    for (uint32_t number = 1; number <= self->store.former_count; number++)
+        count += is_over(self, number);
+    return count;
 }
 
-/* Adjacent ones by one call. */
-static void unmap_those_over(pool *self)
+/* At most `most`: others may be over meanwhile. In `numbers`, of the same length, by address. Returns how many. */
+static size_t list_those_over(pool *self, size_t most, pool_place *places, uint32_t *numbers)
 {
-    size_t count;
-    CUdeviceptr *addresses = list_those_over(self, &count);
-    for (size_t i = 0, next; i < count; i = next) {
-        CUdeviceptr end = addresses[i];
-        for (next = i; next < count && addresses[next] == end; next++)
-            end += pool_bytes_of(pool_entry(&self->heap, pool_former_extent(self, end)));
-        unmap(self, addresses[i], end - addresses[i]);
+    size_t count = 0;
+    for (uint32_t number = 1; number <= self->store.former_count && count < most; number++)
+        if (is_over(self, number))
+            places[count++] = (pool_place){pool_former_at(&self->store, number)->address, number};
+    qsort(places, count, sizeof *places, by_address);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = places[i].number;
+    return count;
+}
+
+static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
+{
+    size_t length = 0;
+    CUdeviceptr end = pool_former_at(&self->store, numbers[0])->address;
+    for (; length < count && pool_former_at(&self->store, numbers[length])->address == end; length++)
+        end += pool_bytes_of(pool_entry(&self->heap, pool_former_at(&self->store, numbers[length])->extent));
+    return length;
+}
+
+static void unmap_runs(pool *self, const uint32_t *numbers, size_t count)
+{
+    for (size_t i = 0, length; i < count; i += length) {
+        length = run_length(self, numbers + i, count - i);
+        if (pool_formers_unmap_run(&self->store, numbers + i, length) != CUDA_SUCCESS)
+            continue;
+        for (size_t at = i + length; at-- > i;)
+            pool_give_range(self, pool_former_at(&self->store, numbers[at])->extent, POOL_HOLE);
     }
-    strata_host_free(addresses);
+    pool_formers_forget_unmapped(&self->store);
 }
 
 void pool_unmap_formers(pool *self)
 {
     strata_call_scope scope;
-    if (!self->store.former_count || !enter(self, &scope))
-        return;
-    unmap_those_over(self);
-    strata_call_scope_leave(&scope);
+    const size_t most = count_those_over(self);
+    pool_place *places = most ? strata_host_zalloc(most * (sizeof *places + sizeof(uint32_t))) : NULL;
+    if (places && enter(self, &scope)) {
+        uint32_t *numbers = (uint32_t *)(void *)(places + most);
+        unmap_runs(self, numbers, list_those_over(self, most, places, numbers));
+        strata_call_scope_leave(&scope);
+    }
+    strata_host_free(places);
 }
 
-strata_status pool_wait_for_formers(pool *self, uint32_t number)
+/* ---- waiting ---- */
+
+/* Drops map_lock while it waits for the chunk's latest one, which no other thread unmaps or makes the chunk's address
+ * again meanwhile. After a reset of the device, the chunk may be gone. */
+static strata_status wait_for_latest(pool *self, uint32_t chunk)
+{
+    const strata_entry *entry =
+        pool_entry(&self->heap, pool_former_at(&self->store, self->store.chunks[chunk].former)->extent);
+    self->store.chunks[chunk].awaited = true;
+    strata_lock_release(&self->map_lock);
+    const strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
+    strata_lock_take(&self->map_lock);
+    self->store.chunks[chunk].awaited = false;
+    const uint32_t number = self->store.chunks[chunk].former;
+    if (!number || !is_over(self, number))
+        return status;
+    const uint32_t extent = pool_former_at(&self->store, number)->extent;
+    if (pool_formers_unmap(&self->store, number) == CUDA_SUCCESS)
+        pool_give_range(self, extent, POOL_HOLE);
+    return status;
+}
+
+static CUdeviceptr latest_of(const pool *self, uint32_t chunk)
+{
+    const uint32_t number = self->store.chunks[chunk].former;
+    return number ? pool_former_at(&self->store, number)->address : 0;
+}
+
+strata_status pool_wait_for_formers(pool *self, uint32_t chunk)
 {
     strata_status status = STRATA_SUCCESS;
-    CUdeviceptr address;
-    while (status == STRATA_SUCCESS && (address = pool_formers_latest(&self->store, number)) != 0) {
-        const uint32_t slot = pool_former_extent(self, address), before = self->store.chunks[number].formers;
-        if (pool_extent_at(&self->heap, slot)->state != POOL_AWAY)
-            break;
-        status = wait_for(self, address, slot);
-        if (self->store.chunks[number].formers >= before) /* it could not be unmapped */
+    CUdeviceptr latest;
+    while (status == STRATA_SUCCESS && (latest = latest_of(self, chunk)) != 0) {
+        status = wait_for_latest(self, chunk);
+        if (latest_of(self, chunk) == latest) /* it could not be unmapped */
             break;
     }
     return status;

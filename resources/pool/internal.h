@@ -339,15 +339,12 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
 /* ---- formers.c; map_lock is held ---- */
 
-/* Takes lock. */
-uint32_t pool_former_extent(pool *self, CUdeviceptr address);
-
 /* Unmaps the former places at which no work can be left. */
 void pool_unmap_formers(pool *self);
 
-/* Waits for the work at a chunk's former places, and unmaps them; those that another thread waits for stay. oom_lock is
- * held, and a wait drops map_lock. In a call scope. Errors: of a wait. */
-strata_status pool_wait_for_formers(pool *self, uint32_t number);
+/* Waits for the work at a chunk's former places, and unmaps them. oom_lock is held, and a wait drops map_lock. In a
+ * call scope. Errors: of a wait. */
+strata_status pool_wait_for_formers(pool *self, uint32_t chunk);
 
 /* Of all chunks, in a call scope of its own. Whether any former place went. */
 bool pool_wait_for_all_formers(pool *self);

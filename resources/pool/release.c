@@ -7,7 +7,7 @@
 static bool is_free_behind_formers(pool *self, const pool_chunk *chunk)
 {
     bool complete;
-    if (!chunk->units || !chunk->formers || !chunk->address || chunk->held)
+    if (!chunk->units || !chunk->former || !chunk->address || chunk->held)
         return false;
     strata_spin_take(&self->lock);
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
@@ -25,7 +25,7 @@ static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
             return status;
     }
     const pool_chunk chunk = self->store.chunks[number];
-    if (!chunk.units || chunk.formers || chunk.held || chunk.in_hand)
+    if (!chunk.units || chunk.former || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address && !chunk.useless) {
         const uint32_t slot = pool_take_free_chunk(self, &chunk, may_wait, POOL_TAKEN);

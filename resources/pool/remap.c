@@ -21,9 +21,7 @@
 
 static void go_back(pool *self, uint32_t number)
 {
-    const uint32_t slot = pool_former_extent(self, pool_formers_latest(&self->store, number));
-    pool_formers_go_back(&self->store, number);
-    pool_give_range(self, slot, POOL_FREE);
+    pool_give_range(self, pool_formers_go_back(&self->store, number), POOL_FREE);
 }
 
 bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
@@ -33,7 +31,7 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
         const bool contiguous = self->store.chunks[chunks[i]].contiguous;
         if (self->store.chunks[chunks[i]].address && !contiguous)
             pool_chunk_store_unmap(&self->store, &chunks[i], 1);
-        if (self->store.chunks[chunks[i]].formers && !self->store.chunks[chunks[i]].address)
+        if (self->store.chunks[chunks[i]].former && !self->store.chunks[chunks[i]].address)
             go_back(self, chunks[i]);
         else if (!self->store.chunks[chunks[i]].address || contiguous)
             pool_chunk_store_drop(&self->store, chunks[i]);
@@ -196,8 +194,8 @@ static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = chunk->contiguous ? UINT64_MAX : pool_chunk_bytes(chunk); /* fits no hole */
-    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || bytes > room ||
-        (how->returned && chunk->formers))
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || chunk->awaited ||
+        bytes > room || (how->returned && chunk->former))
         return false;
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, POOL_OVER};
@@ -352,7 +350,7 @@ static pool_leaving leave_place(pool *self, uint32_t number)
     strata_spin_release(&self->lock);
     if (complete)
         return POOL_UNMAPPABLE;
-    if (!pool_formers_leave(&self->store, number)) {
+    if (!pool_formers_leave(&self->store, number, slot)) {
         pool_give_range(self, slot, POOL_FREE);
         return POOL_STAYS;
     }
@@ -447,9 +445,9 @@ bool pool_chunk_list_inherit(pool *self, const pool_chunk_list *chunks, uint32_t
 {
     bool all = true;
     for (size_t i = 0; i < chunks->count && all; i++) {
-        const CUdeviceptr former = pool_formers_latest(&self->store, chunks->numbers[i]);
+        const uint32_t former = self->store.chunks[chunks->numbers[i]].former;
         all = !former || pool_points_add_all(pool_entry(&self->heap, slot),
-                                             pool_entry(&self->heap, pool_former_extent(self, former)));
+                                             pool_entry(&self->heap, pool_former_at(&self->store, former)->extent));
     }
     return all;
 }

@@ -214,6 +214,44 @@ static void a_request_waits_for_free_memory_of_other_sizes_before_it_is_refused(
     empty_the_pool(fixture);
 }
 
+/* The chunks moved while work could still use them: they are mapped where that work is, too. */
+static void what_moved_in_stream_order_makes_room_for_a_large_block(test_fixture *fixture)
+{
+    needs_granule(CHUNK);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    empty_the_pool(fixture);
+    set_limit(fixture, LIMIT);
+    for (unsigned round = 0; round < 2; round++) {
+        strata_block parts[8], moved, large;
+        const uint64_t before = value_of(fixture->runtime, "pool.chunks.moved");
+        for (size_t i = 0; i < 8; i++)
+            parts[i] = test_allocate(fixture, 2 * MIB, stream);
+        test_stall *stall = test_stall_begin(stream);
+        for (size_t i = 0; i < 8; i += 2) {
+            test_write(fixture, &parts[i], 0x11, stream);
+            test_free_on(fixture, &parts[i], stream);
+        }
+        strata_status status = try_to_allocate(fixture, 3 * MIB, stream, &moved);
+        const bool served = status == STRATA_SUCCESS;
+        if (round)
+            test_stall_release(stall);
+        else
+            test_stall_end(stall);
+        check_ok(status);
+        assert_true(test_is_swept() || (served && value_of(fixture->runtime, "pool.chunks.moved") > before));
+        for (size_t i = 1; i < 8; i += 2)
+            test_free_on(fixture, &parts[i], stream);
+        test_free_on(fixture, &moved, stream);
+        status = try_to_allocate(fixture, LIMIT, stream, &large);
+        test_stall_end_all();
+        check_ok(status);
+        test_write(fixture, &large, 0x22, stream);
+        check_ends(fixture, &large, 0x22, stream);
+        test_free_on(fixture, &large, stream);
+        empty_the_pool(fixture);
+    }
+}
+
 static void a_refused_request_gives_nothing_back(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -453,6 +491,7 @@ int main(void)
         TEST_CASE(a_live_block_keeps_its_memory_whatever_is_short),
         TEST_CASE(free_memory_of_one_kind_makes_room_for_the_other),
         TEST_CASE(a_request_waits_for_free_memory_of_other_sizes_before_it_is_refused),
+        TEST_CASE(what_moved_in_stream_order_makes_room_for_a_large_block),
         TEST_CASE(a_refused_request_gives_nothing_back),
         TEST_CASE(a_wider_alignment_than_the_chunks_is_kept),
         TEST_CASE(a_budget_counts_the_whole_chunk),

@@ -1,5 +1,9 @@
 /* Free memory that its own stream may still use moves in the order of that stream: the host waits for nothing, the old
  * work goes on at the former addresses, and these are given up once it is over. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <time.h>
+
 #include "support/effort.h"
 #include "support/pool.h"
 #include "support/sweep.h"
@@ -317,6 +321,119 @@ static void former_places_leave_addresses_for_all_memory(test_fixture *fixture)
     assert_true(test_is_swept() || (times > 1 && times < 10 && waited));
 }
 
+/* ---- beside a thread that waits for the old work ---- */
+
+static struct {
+    strata_runtime *runtime;
+    CUresult (*synchronize)(CUevent event);
+    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    _Atomic bool armed; /* for once */
+    bool refused;       /* one cuMemMap */
+    sem_t waits, go_on;
+} trimmer;
+
+static CUresult say_and_synchronize(CUevent event)
+{
+    if (atomic_exchange(&trimmer.armed, false)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1; /* for a request that waits for the trim instead */
+        sem_post(&trimmer.waits);
+        sem_timedwait(&trimmer.go_on, &until);
+    }
+    return trimmer.synchronize(event);
+}
+
+/* The trim goes on once the request has failed to map memory, and waits for its turn. */
+static CUresult refuse_once(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                            unsigned long long flags)
+{
+    if (trimmer.refused)
+        return trimmer.map(address, bytes, offset, handle, flags);
+    trimmer.refused = true;
+    sem_post(&trimmer.go_on);
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void *trim(void *data)
+{
+    test_make_current();
+    *(strata_status *)data = strata_runtime_trim(trimmer.runtime, 0, NULL);
+    if (atomic_exchange(&trimmer.armed, false)) /* it did not wait */
+        sem_post(&trimmer.waits);
+    return NULL;
+}
+
+/* Six blocks of a chunk each, in memory that moved. Every second one is free again. */
+static strata_status cut_what_moved(test_fixture *fixture, size_t odd, strata_block parts[6], CUstream stream)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < 6 && status == STRATA_SUCCESS; i++)
+        status = try_to_allocate(fixture, 2 * MIB, stream, &parts[i]);
+    for (size_t i = odd; i < 6 && status == STRATA_SUCCESS; i += 2)
+        test_free_on(fixture, &parts[i], stream);
+    return status;
+}
+
+/* Moves chunks that a trim waits for, but they cannot be mapped: they go back to their places. */
+static strata_status fail_to_move_beside_a_trim(test_fixture *fixture, test_stall *stall, CUstream stream)
+{
+    strata_block moved;
+    pthread_t thread;
+    strata_status trimmed = STRATA_SUCCESS;
+    trimmer.runtime = fixture->runtime;
+    trimmer.armed = true;
+    trimmer.synchronize = strata_cu.EventSynchronize;
+    sem_init(&trimmer.waits, 0, 0);
+    sem_init(&trimmer.go_on, 0, 0);
+    strata_cu.EventSynchronize = say_and_synchronize;
+    assert_int_equal(pthread_create(&thread, NULL, trim, &trimmed), 0);
+    sem_wait(&trimmer.waits);
+    test_stall_release(stall);
+    test_synchronize(stream);
+    trimmer.refused = false;
+    trimmer.map = strata_cu.MemMap;
+    strata_cu.MemMap = refuse_once;
+    if (try_to_allocate(fixture, 6 * MIB, stream, &moved) == STRATA_SUCCESS)
+        test_free_on(fixture, &moved, stream);
+    strata_cu.MemMap = trimmer.map;
+    if (!trimmer.refused)
+        sem_post(&trimmer.go_on);
+    pthread_join(thread, NULL);
+    strata_cu.EventSynchronize = trimmer.synchronize;
+    return trimmed;
+}
+
+static void a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place(test_fixture *fixture)
+{
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t odd = 0; odd < 2; odd++) {
+        scene made = set_scene(fixture, stream);
+        strata_block parts[6], all;
+        set_limit(fixture, 16 * MIB);
+        test_stall *stall = free_unfinished(fixture, &made, stream);
+        check_ok(try_to_allocate(fixture, 12 * MIB, stream, &all));
+        test_free_on(fixture, &all, stream);
+        check_ok(cut_what_moved(fixture, odd, parts, stream));
+        check_ok(fail_to_move_beside_a_trim(fixture, stall, stream));
+        test_stall_end(stall);
+        for (size_t i = 1 - odd; i < 6; i += 2) {
+            test_write(fixture, &parts[i], 0x35, stream);
+            check_ends(fixture, &parts[i], 0x35, stream);
+            test_free_on(fixture, &parts[i], stream);
+        }
+        all = test_allocate(fixture, 12 * MIB, stream);
+        test_write(fixture, &all, 0x36, stream);
+        check_ends(fixture, &all, 0x36, stream);
+        test_free_on(fixture, &all, stream);
+        check_cu(test_cu()->CtxSynchronize());
+        check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+        assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 4 * MIB);
+        end_scene(fixture, &made, stream);
+    }
+}
+
 /* In bytes, of the simulated driver. */
 static uint64_t reserved_by_all(void)
 {
@@ -339,13 +456,19 @@ int main(void)
         TEST_CASE(a_stack_is_destroyed_with_former_addresses),
         TEST_CASE(what_moved_moves_again),
     };
+    static const test_case beside_a_trim[] = {
+        TEST_CASE(
+            a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place), /* not in sweeps: a fault of its own */
+    };
     test_before_clearing = lift_limit;
     test_open_driver();
     static const test_case without_limit[] = {TEST_CASE(what_another_stream_may_use_does_not_move)};
     static const char *const few_addresses[] = {"pool(chunk=2MiB, max_size=16MiB, decay=0)"};
     static const test_case of_addresses[] = {TEST_CASE(former_places_leave_addresses_for_all_memory)};
     const uint64_t before = reserved_by_all();
-    const int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]) +
-                       test_run_on(stacks, 1, without_limit, 1) + test_run_on(few_addresses, 1, of_addresses, 1);
+    int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]) +
+                 test_run_on(stacks, 1, without_limit, 1) + test_run_on(few_addresses, 1, of_addresses, 1);
+    if (!test_is_swept())
+        failed += test_run_on(stacks, sizeof stacks / sizeof stacks[0], beside_a_trim, 1);
     return failed + (!test_is_swept() && reserved_by_all() != before);
 }
