@@ -2,9 +2,9 @@
  *
  * Ranges of addresses have the number of the last window in which they were used: each 2 MiB, each 4 MiB and so on to
  * 1 GiB. A block writes the numbers of the ranges that it touches of one size, at most a 16th of its own, so 33 at
- * most: a number for each 2 MiB of a large block took a third of its miss, one for each 32 MiB a fifth. So what lies
- * beside a large block that is taken again and again, up to a 16th of it on either side, counts as used. The numbers
- * cover 128 GiB and wrap around. Any thread writes and reads them, without a lock. */
+ * most up to 32 GiB: a number for each 2 MiB of a large block took a third of its miss, one for each 32 MiB a fifth. So
+ * what lies beside a large block that is taken again and again, up to a 16th of it on either side, counts as used. The
+ * numbers cover 128 GiB and wrap around. Any thread writes and reads them, without a lock. */
 #ifndef STRATA_RESOURCES_CHUNKS_USE_MARKS_H
 #define STRATA_RESOURCES_CHUNKS_USE_MARKS_H
 

@@ -229,8 +229,8 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 }
 
 /* Whether an extent that becomes free and waits for `timeline` takes in complete neighbours, which then wait too: if
- * nearly all pending memory waits for it, no other stream misses them. Of the legacy stream, too, for which
- * some captures cannot wait: a program that uses it alone would need up to half as much again. */
+ * nearly all pending memory waits for it, no other stream misses them. Of the legacy stream, too, for which some
+ * captures cannot wait: a program that uses it alone would need up to half as much again. */
 static bool should_join_complete(const pool_heap *heap, pool_side side, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };

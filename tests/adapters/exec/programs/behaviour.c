@@ -1,5 +1,6 @@
 /* Single behaviours, by name: `behaviour NAME`. What each prints is the same with and without Strata. */
 #include "driver_calls.h"
+#include "ways.h"
 
 #include <stdint.h>
 #include <sys/wait.h>
@@ -253,10 +254,7 @@ static void ask_until_refused(void)
     printf("and on\n");
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} behaviours[] = {
+static const named_way behaviours[] = {
     {"capture", allocate_in_a_capture},
     {"huge", ask_for_huge_memory},
     {"reset", reset_the_device},
@@ -277,11 +275,5 @@ static const struct {
 int main(int count, char **arguments)
 {
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof behaviours / sizeof behaviours[0]; i++)
-        if (strcmp(behaviours[i].name, arguments[1]) == 0) {
-            behaviours[i].run();
-            return 0;
-        }
-    printf("unknown behaviour\n");
-    return 3;
+    return run_way(behaviours, sizeof behaviours / sizeof behaviours[0], count, arguments);
 }

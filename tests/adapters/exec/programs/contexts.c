@@ -1,5 +1,6 @@
 /* Several contexts of one device, and what belongs to them, by name: `contexts NAME`. */
 #include "driver_calls.h"
+#include "ways.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -571,10 +572,7 @@ static void release_beside_requests(void)
     printf("\n");
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} ways[] = {
+static const named_way ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
     {"pooled-memory", end_contexts_of_pooled_memory},
@@ -598,11 +596,5 @@ static const struct {
 int main(int count, char **arguments)
 {
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof ways / sizeof ways[0]; i++)
-        if (strcmp(ways[i].name, arguments[1]) == 0) {
-            ways[i].run();
-            return 0;
-        }
-    printf("unknown way\n");
-    return 3;
+    return run_way(ways, sizeof ways / sizeof ways[0], count, arguments);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "driver_calls.h"
 #include "no_descriptors.h"
+#include "ways.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -529,10 +530,7 @@ static void fork_beside_threads(void)
     printf("\nall children ended\n");
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} corners[] = {
+static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
     {"releases", release_too_often},
@@ -555,11 +553,5 @@ int main(int count, char **arguments)
 {
     argument = count > 2 ? arguments[2] : "";
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof corners / sizeof corners[0]; i++)
-        if (strcmp(corners[i].name, arguments[1]) == 0) {
-            corners[i].run();
-            return 0;
-        }
-    printf("unknown corner\n");
-    return 3;
+    return run_way(corners, sizeof corners / sizeof corners[0], count, arguments);
 }

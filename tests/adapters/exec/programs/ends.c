@@ -1,4 +1,5 @@
 /* The ends of contexts, on a driver with more of them (wider_driver.c), by name: `ends NAME`. */
+#include "ways.h"
 #include "wider_calls.h"
 
 #include <pthread.h>
@@ -903,10 +904,7 @@ static void reset_inside_requests(void)
     printf("went on, and gave up with %d\n", DRIVER(cuMemAlloc)(&block, MIB));
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} ways[] = {
+static const named_way ways[] = {
     {"green-release", release_before_it},
     {"green-stream", end_a_green_stream},
     {"destroy", end_beside_another_thread},
@@ -947,11 +945,5 @@ static const struct {
 int main(int count, char **arguments)
 {
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof ways / sizeof ways[0]; i++)
-        if (strcmp(ways[i].name, arguments[1]) == 0) {
-            ways[i].run();
-            return 0;
-        }
-    printf("unknown way\n");
-    return 3;
+    return run_way(ways, sizeof ways / sizeof ways[0], count, arguments);
 }

@@ -1,5 +1,7 @@
 /* An NVML: one device, by the first CUDA device's UUID, of 16 GiB, with 6 in use, of which this process has 5. With
  * FAKE_NVML_UNSUPPORTED set it does not know of memory, as on devices without memory of their own. */
+#include "nvml_types.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,43 +13,6 @@
 #define GIB    (1ull << 30)
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, UNKNOWN = 999 };
-
-typedef struct memory_1 {
-    unsigned long long total, free, used;
-} memory_1;
-
-typedef struct memory_2 {
-    unsigned version;
-    unsigned long long total, reserved, free, used;
-} memory_2;
-
-typedef struct process_1 {
-    unsigned process;
-    unsigned long long used;
-} process_1;
-
-typedef struct process_2 {
-    unsigned process;
-    unsigned long long used;
-    unsigned gpu_instance, compute_instance;
-} process_2;
-
-typedef struct detail {
-    unsigned process;
-    unsigned long long used;
-    unsigned gpu_instance, compute_instance;
-    unsigned long long protected_bytes;
-} detail;
-
-typedef struct details {
-    unsigned version, mode, count;
-    detail *processes;
-} details;
-
-typedef struct attributes {
-    unsigned counts[8];
-    unsigned long long mebibytes;
-} attributes;
 
 EXPORT int nvmlDeviceGetAttributes_v2(void *device, attributes *found);
 EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned length);

@@ -1,6 +1,7 @@
 /* Kinds of memory beside what cuMemAlloc gives, and the rules of accounting, by name: `kinds NAME`. What each prints is
  * the same with and without Strata, unless a budget is given. */
 #include "driver_calls.h"
+#include "ways.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -298,10 +299,7 @@ static void fail_and_look_at_the_results(void)
     printf(": %llx %zu %llx\n", (unsigned long long)block, pitch, (unsigned long long)handle);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} behaviours[] = {
+static const named_way behaviours[] = {
     {"host-context", end_a_context_with_host_memory},
     {"host", use_host_memory},
     {"graph", use_graph_memory},
@@ -321,11 +319,5 @@ static const struct {
 int main(int count, char **arguments)
 {
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof behaviours / sizeof behaviours[0]; i++)
-        if (strcmp(behaviours[i].name, arguments[1]) == 0) {
-            behaviours[i].run();
-            return 0;
-        }
-    printf("unknown behaviour\n");
-    return 3;
+    return run_way(behaviours, sizeof behaviours / sizeof behaviours[0], count, arguments);
 }

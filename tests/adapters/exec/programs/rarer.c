@@ -1,5 +1,6 @@
 /* Rarer ways to what other programs here do by the usual ones: `rarer NAME`. What each prints is the same with and
  * without Strata. */
+#include "ways.h"
 #include "wider_calls.h"
 
 static CUgraph new_graph(void)
@@ -118,10 +119,7 @@ static void set_a_pool_by_its_location(void)
     CHECK(DRIVER(cuMemPoolDestroy)(own));
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} ways[] = {
+static const named_way ways[] = {
     {"node", use_the_first_form},
     {"node-2", use_the_second_form},
     {"to-graph", capture_to_a_graph},
@@ -131,11 +129,5 @@ static const struct {
 int main(int count, char **arguments)
 {
     begin();
-    for (size_t i = 0; count > 1 && i < sizeof ways / sizeof ways[0]; i++)
-        if (strcmp(ways[i].name, arguments[1]) == 0) {
-            ways[i].run();
-            return 0;
-        }
-    printf("unknown way\n");
-    return 3;
+    return run_way(ways, sizeof ways / sizeof ways[0], count, arguments);
 }
