@@ -4,7 +4,6 @@
 #include "core/base/escape.h"
 #include "service/service.h"
 
-#include <errno.h>
 #include <string.h>
 
 static bool is_text(const char *name)
@@ -15,13 +14,6 @@ static bool is_text(const char *name)
             return false;
     }
     return true;
-}
-
-const char *service_descriptor_advice(int error)
-{
-    if (error == EMFILE)
-        return "; close some, or raise the limit (ulimit -n)";
-    return error == ENFILE ? "; close some, or raise the limit of the system (fs.file-max)" : "";
 }
 
 strata_status service_check_name(const char *name, size_t most, const char *what)
