@@ -5,7 +5,11 @@
  * epoch n, which covers it. If it read n + 1, a later event does.
  *
  * Errors under a timeline's lock are suppressed until it is released: the log callback is the program's, and other
- * threads spin. */
+ * threads spin.
+ *
+ * Before a stored event is queried, waited for or recorded on a known stream, the device is asked whether its context
+ * is still there: after a reset that Strata has not seen the handle may be another object's, and such a call can crash
+ * ("primary_reset.anew" in tests/answers). */
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
@@ -117,7 +121,9 @@ static CUresult query_event(strata_timeline *timeline, CUevent event)
 {
     strata_call_scope scope;
     strata_error_suppress_begin();
-    const strata_status status = strata_call_scope_enter(&scope, timeline->device, STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(timeline->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, timeline->device, STRATA_CALL_SCOPE_RELAXED);
     strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
         return CUDA_ERROR_UNKNOWN;
@@ -534,7 +540,10 @@ static strata_status event_for(strata_point point, bool may_wait, strata_event *
     *out = NULL;
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
-    const strata_status status = event_for_locked(timeline, point, may_wait, out, covered);
+    strata_status status =
+        strata_point_known_complete(point) ? STRATA_SUCCESS : strata_check_device_now(timeline->device);
+    if (status == STRATA_SUCCESS)
+        status = event_for_locked(timeline, point, may_wait, out, covered);
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
@@ -676,7 +685,7 @@ void strata_timeline_poll(strata_timeline *timeline)
     strata_call_scope scope;
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
-    if (!is_past_its_events(timeline) &&
+    if (!is_past_its_events(timeline) && strata_check_device_now(timeline->device) == STRATA_SUCCESS &&
         strata_call_scope_enter(&scope, timeline->device, STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS) {
         poll_events(timeline);
         strata_call_scope_leave(&scope);
@@ -705,8 +714,10 @@ void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 {
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
-    poll_events(timeline);
-    if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline) &&
+    const bool usable = strata_check_device_now(timeline->device) == STRATA_SUCCESS;
+    if (usable)
+        poll_events(timeline);
+    if (usable && timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline) &&
         !strata_stream_is_forked(timeline->stream)) {
         const bool created = is_created_stream(timeline->stream);
         const bool recorded = (!created || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
@@ -755,7 +766,8 @@ void strata_timelines_show_completed(strata_device *device)
 {
     strata_timeline *timeline;
     strata_call_scope scope;
-    if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_RELAXED) != STRATA_SUCCESS)
+    if (!strata_device_has_its_context(device) ||
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_RELAXED) != STRATA_SUCCESS)
         return;
     for (uint16_t number = 1; number <= STRATA_TIMELINE_LAST && (timeline = strata_timeline_numbered(number));
          number++) {

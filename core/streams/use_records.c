@@ -71,7 +71,8 @@ strata_status strata_timeline_close_early(strata_timeline *timeline, CUstream ha
     strata_status status = STRATA_SUCCESS;
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
-    if (timeline->kind == STRATA_TIMELINE_KNOWN)
+    if (timeline->kind == STRATA_TIMELINE_KNOWN &&
+        (status = strata_check_device_now(timeline->device)) == STRATA_SUCCESS)
         status = strata_timeline_record(timeline, handle);
     strata_spin_release(&timeline->lock);
     const bool later = strata_lacks_memory(status);

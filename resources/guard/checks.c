@@ -347,7 +347,9 @@ static strata_status finish_batch(guard *self, guard_batch *batch);
 /* A failure removes the batch's blocks. */
 static strata_status launch(guard *self, guard_batch *batch)
 {
-    strata_status status = prepare_and_submit(self, batch);
+    strata_status status = strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS)
+        status = prepare_and_submit(self, batch);
     uint32_t zones = 0;
     for (uint32_t i = 0; i < batch->piece_count; i++)
         zones += batch->origins[i].kind != STRATA_GUARD_WRITE_AFTER_FREE;
@@ -535,12 +537,14 @@ static void put_back(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
 }
 
-/* The oldest, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. */
+/* The oldest, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. A reset of the context
+ * has ended the pinned memory that would be read. */
 static strata_status read_done(guard *self)
 {
-    strata_status status = STRATA_SUCCESS;
+    strata_status status = strata_check_device_now(self->device);
     guard_batch *batch;
-    for (unsigned i = 0; i < GUARD_BATCHES && (batch = take_launched(self)); i++) {
+    for (unsigned i = 0; status != STRATA_ERROR_DEVICE_RESET && i < GUARD_BATCHES && (batch = take_launched(self));
+         i++) {
         if (!batch->covered)
             batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
         strata_point_query(batch->point); /* updates what is known to be complete */
@@ -575,6 +579,8 @@ static strata_status wait_up_to(guard *self, uint64_t number)
         if (waited != STRATA_SUCCESS)
             return waited;
         waited = read_done(self);
+        if (waited == STRATA_ERROR_DEVICE_RESET)
+            return waited;
         status = status == STRATA_SUCCESS ? waited : status;
     }
 }

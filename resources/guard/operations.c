@@ -226,12 +226,15 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
     *out = (strata_block){0};
     if (!request->bytes)
         return below->ops->allocate(below, request, out);
-    guard_poll(self);
-    guard_keep_unread_few(self, GUARD_QUARANTINE_BYTES);
     strata_request wider;
     size_t front;
     strata_block view;
-    strata_status status = check_request(self, request);
+    strata_status status = strata_check_device_now(self->device);
+    if (status != STRATA_SUCCESS)
+        return refuse(self, request, status);
+    guard_poll(self);
+    guard_keep_unread_few(self, GUARD_QUARANTINE_BYTES);
+    status = check_request(self, request);
     if (status == STRATA_SUCCESS)
         status = widen(self, request, &wider, &front);
     if (status != STRATA_SUCCESS)
@@ -446,7 +449,10 @@ static strata_status guard_deallocate(strata_resource *resource, const strata_bl
     guard *self = (guard *)resource;
     guarded *taken = NULL;
     uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
-    strata_status status = take_from_user(self, block, freed_at, &taken);
+    strata_status status = strata_check_device_now(self->device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = take_from_user(self, block, freed_at, &taken);
     if (status == STRATA_SUCCESS)
         status = quarantine(self, taken, stream);
     else

@@ -418,7 +418,9 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
 static strata_status query_stopped(sampling *self)
 {
     strata_call_scope scope;
-    strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.StreamQuery(self->stream);

@@ -408,6 +408,8 @@ static size_t check_zones(sampling *self, sample *one, strata_guard_finding find
     if (!one->copied)
         return 0;
     one->copied = false;
+    if (!strata_device_has_its_context(self->device)) /* the pinned memory has ended with it */
+        return 0;
     sample_zones(self, one, zones, &at);
     for (unsigned i = 0; i < RED_ZONES; i++, at += SAMPLE_ZONE)
         count += check_zone(one, &zones[i], at, &findings[count]);

@@ -114,8 +114,10 @@ static strata_status look_for_error(service_context *context, service_lane *lane
         return STRATA_ERROR_NOT_READY;
     lane->looked_at = now;
     strata_call_scope scope;
-    strata_status status = strata_call_scope_enter(&scope, context->runtime->device,
-                                                   STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_device *device = context->runtime->device;
+    strata_status status = strata_check_device_now(device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     const CUresult result = strata_cu.StreamQuery(lane->stream);

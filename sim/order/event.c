@@ -7,13 +7,27 @@ void sim_event_strip(CUevent event)
     sim_op_drop(event->op);
     sim_nodes_free(&event->captured);
     event->op = NULL;
+    sim_order.ended_events += !event->ended;
     event->ended = true;
 }
 
 void sim_event_free(CUevent event)
 {
     sim_event_strip(event);
+    sim_order.ended_events--;
     sim_slab_give(&sim_order.events, event);
+}
+
+/* Handles of events that ended with a primary context, once it has begun anew: a real driver may give them to new
+ * objects, so that a call with the old event sees another one. */
+static void free_one_ended(const sim_context *context)
+{
+    CUevent event = NULL;
+    while (sim_order.ended_events && (event = sim_slab_next(&sim_order.events, event)) != NULL)
+        if (event->ended && event->context == context) {
+            sim_event_free(event);
+            return;
+        }
 }
 
 CUresult sim_event_create(sim_context *context, CUevent *event, unsigned flags)
@@ -22,6 +36,7 @@ CUresult sim_event_create(sim_context *context, CUevent *event, unsigned flags)
     bool shared_and_timed = (flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING);
     if (!event || (flags & ~known) != 0 || shared_and_timed)
         return CUDA_ERROR_INVALID_VALUE;
+    free_one_ended(context);
     CUevent made = sim_slab_take(&sim_order.events);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;

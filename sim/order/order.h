@@ -492,6 +492,7 @@ void sim_faults_clear(void);
 typedef struct sim_order_state {
     sim_device devices[SIM_MAX_DEVICES];
     sim_slab contexts, streams, events;
+    size_t ended_events; /* that ended with a primary context */
 
     sim_component **components; /* by slot; NULL: free */
     uint32_t component_slots;

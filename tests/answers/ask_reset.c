@@ -35,6 +35,7 @@ static struct old made(bool anew)
     cu.MemMap(old.mapped, PAGE, 0, old.handle, 0);
     vmm_allow(old.mapped, PAGE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cu.MemHostAlloc(&old.host, 4096, 0);
+    *(unsigned char *)old.host = 0;
     cu.StreamSynchronize(old.stream);
     cu.CtxGetId(old.context, &old.id);
     cu.DevicePrimaryCtxReset(0);
@@ -43,6 +44,19 @@ static struct old made(bool anew)
         cu.CtxSetCurrent(old.context);
     }
     return old;
+}
+
+/* Which may have the handles of old ones. */
+static void make_streams(void)
+{
+    for (int i = 0; i < 8; i++)
+        new_stream(CU_STREAM_NON_BLOCKING);
+}
+
+static void make_events(void)
+{
+    for (int i = 0; i < 8; i++)
+        new_event();
 }
 
 #define CALL(name, expression)                 \
@@ -61,6 +75,8 @@ CALL(record, cu.EventRecord(o->event, o->stream))
 CALL(record_new, cu.EventRecord(new_event(), o->stream))
 CALL(record_on_new, cu.EventRecord(o->event, new_stream(1)))
 CALL(event_query, cu.EventQuery(o->event))
+CALL(event_query_beside_streams, (make_streams(), cu.EventQuery(o->event)))
+CALL(event_query_beside_events, (make_events(), cu.EventQuery(o->event)))
 CALL(event_wait, cu.EventSynchronize(o->event))
 CALL(event_destroy, cu.EventDestroy(o->event))
 CALL(wait_event, cu.StreamWaitEvent(new_stream(1), o->event, 0))
@@ -73,6 +89,7 @@ CALL(alloc_new, cu.MemAllocFromPoolAsync(&o->plain, MIB, o->pool, new_stream(1))
 CALL(pool_used, cu.MemPoolGetAttribute(o->pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &o->id))
 CALL(pool_destroy, cu.MemPoolDestroy(o->pool))
 CALL(free_host, cu.MemFreeHost(o->host))
+CALL(read_host, *(volatile unsigned char *)o->host ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS)
 CALL(fill_mapped, cu.MemsetD8(o->mapped, 1, PAGE))
 CALL(fill_pooled, cu.MemsetD8(o->pooled, 1, MIB))
 CALL(fill_plain, cu.MemsetD8(o->plain, 1, MIB))
@@ -94,6 +111,8 @@ static const struct question about_streams[] = {
     {"event_record.new_event", call_record_new},
     {"event_record.new_stream", call_record_on_new},
     {"event_query", call_event_query},
+    {"event_query.beside_new_streams", call_event_query_beside_streams},
+    {"event_query.beside_new_events", call_event_query_beside_events},
     {"event_synchronize", call_event_wait},
     {"event_destroy", call_event_destroy},
     {"stream_wait_event", call_wait_event},
@@ -110,6 +129,7 @@ static const struct question about_memory[] = {
     {"mem_pool_get_attribute", call_pool_used},
     {"mem_pool_destroy", call_pool_destroy},
     {"mem_free_host", call_free_host},
+    {"read_host", call_read_host},
     {"memset.mapped", call_fill_mapped},
     {"memset.pooled", call_fill_pooled},
     {"memset.plain", call_fill_plain},

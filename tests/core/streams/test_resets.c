@@ -221,15 +221,26 @@ static void reset_unseen(scene *of)
     reset(of);
 }
 
+/* A guard would find what is in the memory that had its checks' results. */
+static void expect_no_finding(strata_runtime *runtime)
+{
+    strata_guard_finding finding;
+    child_check(!strata_guard_take_finding(strata_stack_top(strata_runtime_stack(runtime)), &finding));
+}
+
 static void child_a_new_stream_finds_a_reset(void)
 {
     scene *of = scene_of_child();
     strata_block block;
+    CUevent event;
     reset_unseen(of);
-    for (int i = 0; i < 8; i++) /* the first ones have handles of streams that Strata had */
+    for (int i = 0; i < 8; i++) { /* some have handles of streams and events that Strata had */
+        child_check(strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
         child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    }
     child_status(strata_runtime_allocate(of->runtime, SMALL, of->own, &block), STRATA_ERROR_DEVICE_RESET);
     child_check(block.address == 0);
+    expect_no_finding(of->runtime);
     child_ok(strata_runtime_destroy(of->runtime));
 }
 

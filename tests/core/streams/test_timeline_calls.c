@@ -13,14 +13,16 @@ static void prepare_and_finish(test_fixture *fixture, const strata_block *block,
 }
 
 /* Checks what was called since `calls` began: so many events recorded and waits made, and nothing else but the making
- * of events, which the library does until it has enough of them. */
+ * of events, which the library does until it has enough of them, and a question about the context before each. */
 static void check_records_and_waits(const test_calls *calls, uint64_t records, uint64_t waits)
 {
     assert_int_equal(test_calls_of(calls, "cuEventRecord"), records);
     assert_int_equal(test_calls_of(calls, "cuStreamWaitEvent"), waits);
     uint64_t made = test_calls_of(calls, "cuEventCreate");
     uint64_t context = test_calls_of(calls, "cuCtxGetCurrent") + test_calls_of(calls, "cuCtxSetCurrent");
-    assert_int_equal(test_calls_total(calls) - made - (made ? context : 0), records + waits);
+    uint64_t asked = test_calls_of(calls, "cuCtxGetId"); /* whether the context is still there */
+    assert_in_range(asked, 0, records + waits);
+    assert_int_equal(test_calls_total(calls) - made - (made ? context : 0) - asked, records + waits);
 }
 
 /* ---- one stream ---- */
