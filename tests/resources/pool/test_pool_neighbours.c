@@ -181,7 +181,8 @@ static unsigned rounds(void)
     return (unsigned)test_effort(ROUNDS, ROUNDS_DEBUGGED);
 }
 
-/* The device has enough for both in each step, if the first stack returns what it has free. */
+/* The device has enough for both in each step, if the first stack returns what it has free: a block of up to 1 GiB keeps
+ * at most three chunks, each a quarter of 2 GiB. */
 static void take_from_one_that_allocates(void)
 {
     begin(2);
@@ -191,10 +192,10 @@ static void take_from_one_that_allocates(void)
     begin_worker(&other, come_and_go);
     for (unsigned i = 0; i < rounds(); i++) {
         strata_block block;
-        child_ok(strata_runtime_allocate(stacks[0], 5 * GIB / 2, stream, &block));
+        child_ok(strata_runtime_allocate(stacks[0], 2 * GIB, stream, &block));
         give(stacks[0], &block);
         child_ok(strata_runtime_stream_synchronize(stacks[0], stream)); /* complete, as the pool knows */
-        block = take(stacks[1], 5 * GIB / 2);
+        block = take(stacks[1], 2 * GIB);
         give(stacks[1], &block);
         child_ok(strata_runtime_trim(stacks[1], 0, NULL));
     }
@@ -245,7 +246,8 @@ static void *build_and_destroy(void *data)
     return NULL;
 }
 
-/* Refused at most while the other's block is live. */
+/* Refused at most while the other's block is live. Its own is live for a part of the time only, so that the other is
+ * served too. */
 static void take_from_one_that_ends(void)
 {
     begin(1);
@@ -260,6 +262,7 @@ static void take_from_one_that_ends(void)
         else
             child_check(status == STRATA_ERROR_OUT_OF_MEMORY);
         served += status == STRATA_SUCCESS;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     over = true;
     pthread_join(other.thread, NULL);
