@@ -15,7 +15,8 @@
 #include <string.h>
 
 enum {
-    MOST_ROUNDS = 16, /* of a request: other threads may take what was given back */
+    MOST_ROUNDS = 16, /* of a request: other threads may take what was given back, */
+    MOST_VAIN = 4,    /* or have it in hand whenever it is asked for: kept for themselves, or about to be a block */
     MOST_NAMED = 3,   /* in a message */
     NAMES = 112,      /* bytes of that part */
 };
@@ -180,6 +181,13 @@ static bool has_given(const goal *self)
     return self->given || strata_device_free_bytes(self->request->device) > self->before;
 }
 
+/* Nothing was given, although others have enough free. With a wait: without one its work may just not be over. */
+static bool is_worth_asking_again(strata_reclaim *self)
+{
+    return self->may_wait && self->vain++ < MOST_VAIN &&
+           self->bytes <= strata_device_free_bytes(self->device) + most_given(self->device);
+}
+
 /* What its own stack gives may go to the owner instead of the device, so the owner tries that before others are asked.
  */
 static bool reclaim(strata_reclaim *self)
@@ -197,7 +205,7 @@ static bool reclaim(strata_reclaim *self)
     self->others = true;
     wanted = goal_for(self);
     ask_others(&wanted);
-    return has_given(&wanted);
+    return has_given(&wanted) || is_worth_asking_again(self);
 }
 
 /* In an internal call of the thread a layer gives memory back already. */

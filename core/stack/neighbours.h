@@ -24,6 +24,7 @@ typedef struct strata_reclaim {
     bool may_wait;  /* for work, after what is complete */
     bool others;    /* the owner's stack has no more: as `round`, written by the calls */
     unsigned round; /* calls so far */
+    unsigned vain;  /* of them, those that were given nothing of what others had free */
 } strata_reclaim;
 
 /* The other layers of the owner's stack give free memory back; once they have no more, other stacks of the device,

@@ -181,8 +181,8 @@ static unsigned rounds(void)
     return (unsigned)test_effort(ROUNDS, ROUNDS_DEBUGGED);
 }
 
-/* The device has enough for both in each step, if the first stack returns what it has free: a block of up to 1 GiB keeps
- * at most three chunks, each a quarter of 2 GiB. */
+/* The device has enough for both in each step, if the first stack returns what it has free: a block of up to 1 GiB
+ * keeps at most three chunks, each a quarter of 2 GiB. */
 static void take_from_one_that_allocates(void)
 {
     begin(2);
@@ -246,13 +246,15 @@ static void *build_and_destroy(void *data)
     return NULL;
 }
 
-/* Refused at most while the other's block is live. Its own is live for a part of the time only, so that the other is
- * served too. */
+/* Refused at most while the other's block is live. The longer the other gets nothing, the longer it leaves its own
+ * memory free. */
 static void take_from_one_that_ends(void)
 {
+    enum { LEAST_NS = 100000, MOST_NS = 100000000 };
     begin(1);
     worker other = {0};
-    unsigned served = 0;
+    unsigned served = 0, seen = 0;
+    long pause = LEAST_NS;
     begin_worker(&other, build_and_destroy);
     while (served < rounds() / 4 || other.served < rounds() / 4) {
         strata_block block;
@@ -262,7 +264,9 @@ static void take_from_one_that_ends(void)
         else
             child_check(status == STRATA_ERROR_OUT_OF_MEMORY);
         served += status == STRATA_SUCCESS;
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        pause = other.served != seen ? LEAST_NS : pause < MOST_NS ? 2 * pause : pause;
+        seen = other.served;
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
     }
     over = true;
     pthread_join(other.thread, NULL);
