@@ -147,9 +147,11 @@ static uint64_t small_share(pool *self)
 /* Small chunks are free as a whole more often, and can be moved; what is made in large steps is made of few. */
 static uint64_t largest_chunk(const pool *self, uint64_t bytes)
 {
-    const bool given = self->given.chunk || self->given.prefer == STRATA_POOL_PREFER_MEMORY;
-    const uint64_t part = given ? 0 : bytes / POOL_CHUNK_PARTS;
-    return part > self->chunk_bytes ? part : self->chunk_bytes;
+    if (self->given.chunk)
+        return self->chunk_bytes;
+    if (self->given.prefer == STRATA_POOL_PREFER_MEMORY)
+        return least(self->chunk_bytes, (self->store.reserved + bytes) / POOL_CHUNK_OF_MEMORY);
+    return self->chunk_bytes > bytes / POOL_CHUNK_PARTS ? self->chunk_bytes : bytes / POOL_CHUNK_PARTS;
 }
 
 uint64_t pool_chunk_size(pool *self, const pool_need *need, uint64_t bytes)

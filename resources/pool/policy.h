@@ -31,7 +31,10 @@ enum {
     POOL_SMALL_SHARE = 16,      /* of the small side's memory, its largest chunk and least growth */
     POOL_SMALL_BLOCK = 1 << 20, /* bytes; blocks below it live apart */
     POOL_KEPT_MOST = 64,        /* MiB that threads keep, for which the pool grows */
+    POOL_KEPT_SHARE = 64,       /* of the reserved, at most such a part is kept as one block by a thread that shares its
+                                   stream: a small training of two threads held 298 MiB, not 286 */
     POOL_CHUNK_MEMORY = 4,      /* MiB: largest chunk with prefer=memory */
+    POOL_CHUNK_OF_MEMORY = 128, /* of the reserved, at most such a part: the same training held 292 MiB, not 284 */
     POOL_CHUNK_LARGEST = 32,    /* MiB: largest chunk, or a part of what is made at once if that is more: with up to 1
                                    GiB copies of gnn_train held up to 1.225, with these 1.143 */
     POOL_CHUNK_PARTS = 4,       /* that part: a cost by the chunk */

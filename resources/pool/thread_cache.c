@@ -2,6 +2,7 @@
 #include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
+#include "resources/pool/policy.h"
 
 /* Eight numbers from `first` on, `step` apart, each several times. */
 #define ONCE(x)     x
@@ -167,6 +168,14 @@ strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_
     return entry;
 }
 
+/* What a thread keeps is hidden from other threads of the stream, which take other memory instead: a large part of all
+ * is left to them. */
+static bool keeps_large(const pool *self, const strata_timeline *timeline, uint64_t bytes)
+{
+    return bytes <= atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE ||
+           atomic_load_explicit(&timeline->holders, memory_order_relaxed) == 1;
+}
+
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot)
 {
@@ -180,7 +189,10 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
         pool_heap_give(&self->heap, slot, POOL_FREE);
     } else if (!keep_in_bin(self, cache, slot, bytes)) {
         give_large(self, cache);
-        cache->large = slot;
+        if (keeps_large(self, timeline, bytes))
+            cache->large = slot;
+        else
+            pool_heap_give(&self->heap, slot, POOL_FREE);
     }
     strata_spin_release(&self->lock);
     if (entered)

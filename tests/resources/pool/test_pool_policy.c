@@ -1,4 +1,5 @@
 /* pool: how much memory it holds (resources/pool/policy.h). */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "support/child.h"
@@ -361,7 +362,8 @@ static void chunks_of_a_large_device(void)
     child_check(chunks_made_for("pool", 128 * MIB) == 4);
     child_check(chunks_made_for("pool", 256 * MIB) == 4);
     child_check(chunks_made_for("pool(chunk=16MiB)", 256 * MIB) == 16);
-    child_check(chunks_made_for("pool(prefer=memory)", 256 * MIB) == 64);
+    child_check(chunks_made_for("pool(prefer=memory)", 512 * MIB) == 128);
+    child_check(chunks_made_for("pool(prefer=memory)", 256 * MIB) == 128);
     child_check(chunks_made_for("pool(initial_size=32GiB)", MIB) <= 32 * 1024 / 128);
 }
 
@@ -387,6 +389,37 @@ static void memory_grows_by_a_share_of_it_as_far_as_is_allowed(void **state)
     replace(&all, &all.blocks[16], 2 * MIB);
     assert_in_range(value(&all, "pool.reserved"), GIB + 2 * MIB, value(&all, "pool.allowed"));
     assert_true(value(&all, "pool.allowed") <= GIB + 12 * MIB);
+    end(&all);
+}
+
+/* ---- what threads keep ---- */
+
+static void *use_the_stream(void *data)
+{
+    traffic *all = data;
+    strata_block block = {0};
+    test_make_current();
+    replace(all, &block, 4096);
+    replace(all, &block, 0);
+    return NULL;
+}
+
+/* Of 64 MiB 8 MiB are a large part. */
+static void a_thread_keeps_a_large_part_of_all_only_from_no_other_of_its_stream(void **state)
+{
+    (void)state;
+    traffic all;
+    pthread_t other;
+    begin(&all, "pool(decay=0)");
+    for (int i = 0; i < 8; i++)
+        replace(&all, &all.blocks[i], 8 * MIB);
+    replace(&all, &all.blocks[0], 0);
+    assert_true(pool_heap_largest(&all.self->heap) < 8 * MIB);
+    replace(&all, &all.blocks[0], 8 * MIB);
+    assert_int_equal(pthread_create(&other, NULL, use_the_stream, &all), 0);
+    pthread_join(other, NULL);
+    replace(&all, &all.blocks[0], 0);
+    assert_true(pool_heap_largest(&all.self->heap) >= 8 * MIB);
     end(&all);
 }
 
@@ -473,6 +506,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_request_gets_few_chunks_cut_to_its_size),
         cmocka_unit_test(what_is_made_in_large_steps_is_made_of_few_chunks),
         cmocka_unit_test(memory_grows_by_a_share_of_it_as_far_as_is_allowed),
+        cmocka_unit_test(a_thread_keeps_a_large_part_of_all_only_from_no_other_of_its_stream),
         cmocka_unit_test(a_small_block_that_stays_keeps_no_large_chunk),
         cmocka_unit_test(small_blocks_get_memory_in_proportion_to_them),
         cmocka_unit_test(memory_of_small_blocks_serves_large_ones_and_the_reverse),
