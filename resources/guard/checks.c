@@ -631,8 +631,8 @@ static guard_batch *build(guard *self)
 
 void guard_poll(guard *self)
 {
-    if (atomic_load_explicit(&self->launched, memory_order_relaxed))
-        read_done(self);
+    if (atomic_load_explicit(&self->launched, memory_order_relaxed) && read_done(self) == STRATA_ERROR_DEVICE_RESET)
+        return;
     if (!atomic_load_explicit(&self->quarantined_blocks, memory_order_relaxed))
         return;
     guard_batch *batch;
@@ -695,7 +695,7 @@ static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
 
 strata_status guard_flush(guard *self)
 {
-    strata_status status = STRATA_SUCCESS;
+    strata_status status = strata_check_device_now(self->device); /* a batch is built in pinned memory */
     uint64_t until = last_free(self);
     for (bool due = true; due && status == STRATA_SUCCESS;) {
         guard_batch *batch = build_flush(self, until, &due);
@@ -731,7 +731,7 @@ static guard_batch *build_check(guard *self, quarantine_position *at, uint64_t u
 strata_status guard_check_everything(guard *self)
 {
     quarantine_position at = {0};
-    strata_status status = STRATA_SUCCESS;
+    strata_status status = strata_check_device_now(self->device); /* a batch is built in pinned memory */
     strata_lock_take(&self->lock);
     uint64_t round = ++self->round, until = self->free_number;
     strata_lock_release(&self->lock);

@@ -469,10 +469,8 @@ static strata_status guard_reap(strata_resource *resource, strata_reap_mode mode
     guard *self = (guard *)resource;
     strata_resource *below = resource->upstream;
     *bytes = 0;
-    strata_status status = STRATA_SUCCESS;
-    if (mode == STRATA_REAP_WAIT)
-        status = guard_flush(self);
-    else
+    strata_status status = mode == STRATA_REAP_WAIT ? guard_flush(self) : strata_check_device_now(self->device);
+    if (status == STRATA_SUCCESS && mode != STRATA_REAP_WAIT)
         guard_poll(self);
     return status == STRATA_SUCCESS ? below->ops->reap(below, mode, bytes) : status;
 }

@@ -244,6 +244,48 @@ static void child_a_new_stream_finds_a_reset(void)
     child_ok(strata_runtime_destroy(of->runtime));
 }
 
+/* What a guard would write and read for its checks is pinned memory of before. */
+static void guard_finds_a_reset(strata_status (*call)(strata_resource *top))
+{
+    scene *of = scene_of_child();
+    reset_unseen(of);
+    child_status(call(strata_stack_top(strata_runtime_stack(of->runtime))), STRATA_ERROR_DEVICE_RESET);
+    expect_no_finding(of->runtime);
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+static strata_status check_all(strata_resource *top)
+{
+    return strata_guard_check(top, NULL);
+}
+
+static strata_status reap_finished(strata_resource *top)
+{
+    size_t bytes;
+    return top->ops->reap(top, STRATA_REAP_FINISHED, &bytes);
+}
+
+static strata_status reap_all(strata_resource *top)
+{
+    size_t bytes;
+    return top->ops->reap(top, STRATA_REAP_WAIT, &bytes);
+}
+
+static void child_a_check_finds_a_reset(void)
+{
+    guard_finds_a_reset(check_all);
+}
+
+static void child_a_guard_that_polls_finds_a_reset(void)
+{
+    guard_finds_a_reset(reap_finished);
+}
+
+static void child_a_guard_that_waits_finds_a_reset(void)
+{
+    guard_finds_a_reset(reap_all);
+}
+
 static void child_a_registration_finds_a_reset(void)
 {
     scene *of = scene_of_child();
@@ -545,6 +587,15 @@ static void a_new_stream_finds_a_reset(void **state)
     run_everywhere("child_a_new_stream_finds_a_reset");
 }
 
+static void a_guard_finds_a_reset(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"guard, async", "guard(kernel=off), pool"};
+    run_on("child_a_check_finds_a_reset", stacks, 2);
+    run_on("child_a_guard_that_polls_finds_a_reset", stacks, 2);
+    run_on("child_a_guard_that_waits_finds_a_reset", stacks, 2);
+}
+
 static void a_registration_finds_a_reset(void **state)
 {
     (void)state;
@@ -578,6 +629,9 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
+        TEST_SCENARIO(child_a_check_finds_a_reset),
+        TEST_SCENARIO(child_a_guard_that_polls_finds_a_reset),
+        TEST_SCENARIO(child_a_guard_that_waits_finds_a_reset),
         TEST_SCENARIO(child_a_registration_finds_a_reset),
         TEST_SCENARIO(child_a_request_that_needs_new_memory_finds_a_reset),
         TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
@@ -598,6 +652,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),
+        cmocka_unit_test(a_guard_finds_a_reset),
         cmocka_unit_test(a_registration_finds_a_reset),
         cmocka_unit_test(a_request_that_needs_new_memory_finds_a_reset),
         cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
