@@ -165,7 +165,7 @@ static strata_status end_for_driver(strata_capture *capture)
 {
     strata_runtime *runtime = capture->runtime;
     strata_call_scope scope;
-    if (capture->ended || !strata_device_is_usable(runtime->device))
+    if (capture->ended || !strata_device_is_usable_now(runtime->device))
         return STRATA_SUCCESS;
     const bool mine = pthread_equal(capture->thread, pthread_self());
     if (!mine && (capture->mode != STRATA_CAPTURE_RELAXED || capture->stream == CU_STREAM_PER_THREAD))
@@ -388,7 +388,7 @@ strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strat
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_end: out is NULL");
     *out = NULL;
-    const strata_status status = strata_check_runtime(runtime);
+    const strata_status status = strata_check_runtime_now(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     return strata_capture_end_as(runtime, stream, STRATA_GRAPH_EVENT_CAPTURE, NULL, make_graph, out);

@@ -41,7 +41,7 @@ static strata_status check_fence(const strata_fence *fence, const char *call)
     if (!fence)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: fence is NULL", call);
     const strata_status status = strata_check_driver();
-    return status == STRATA_SUCCESS ? strata_check_device(fence->device) : status;
+    return status == STRATA_SUCCESS ? strata_check_device_now(fence->device) : status;
 }
 
 /* Finding the stream first refuses one that is being captured: its event would be a node of the graph. */

@@ -88,6 +88,9 @@ strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_
     *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
     if (!strata_cu.StreamGetCaptureInfo)
         return STRATA_SUCCESS;
+    const strata_status status = strata_check_device_now(device);
+    if (status != STRATA_SUCCESS)
+        return status;
     if (strata_call_scope_for(stream))
         return ask_default(device, stream, front);
     const CUresult result =

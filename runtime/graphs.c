@@ -32,6 +32,7 @@ strata_status strata_graph_check(const strata_graph *graph, const char *call)
     const strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
+    strata_device_is_usable_now(graph->record->device); /* or the graph is stale */
     return strata_device_record_is_current(graph->record, graph->word)
                ? STRATA_SUCCESS
                : strata_fail(STRATA_ERROR_STALE,
@@ -542,7 +543,7 @@ strata_status strata_graph_destroy(strata_graph *graph)
     if (!graph || usable != STRATA_SUCCESS)
         return usable;
     strata_runtime *runtime = graph->runtime;
-    if (strata_device_is_usable(runtime->device))
+    if (strata_device_is_usable_now(runtime->device))
         destroy_for_driver(graph);
     strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);
     const strata_status unheld = strata_capture_pool_unhold(graph->pool);

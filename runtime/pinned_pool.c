@@ -578,7 +578,7 @@ static strata_status wait_for_pending(strata_pinned_pool *pool)
     strata_status status = STRATA_SUCCESS;
     while (pool->pending.count && status == STRATA_SUCCESS) {
         const size_t count = copy_points(pool, points);
-        const bool usable = strata_device_is_usable(pool->runtime->device);
+        const bool usable = strata_device_is_usable_now(pool->runtime->device);
         for (size_t i = 0; i < count && status == STRATA_SUCCESS && usable; i++)
             status = strata_point_synchronize(points[i]);
         strata_lock_take(&pool->lock);

@@ -246,7 +246,7 @@ strata_status strata_ref_allocate(strata_runtime *runtime, strata_element type, 
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_allocate: out is NULL");
     *out = NULL;
-    strata_status status = strata_check_runtime(runtime);
+    strata_status status = zeroed ? strata_check_runtime_now(runtime) : strata_check_runtime(runtime);
     size_t bytes;
     strata_ref *ref = NULL;
     strata_block block;

@@ -113,6 +113,7 @@ strata_status strata_scalar_set(strata_scalar *scalar, const void *value, CUstre
     strata_ref_memory memory;
     if (!scalar || !value)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_scalar_set: scalar or value is NULL");
+    strata_device_is_usable_now(scalar->ref->record->device); /* or the scalar is stale */
     const strata_status status = strata_ref_access(scalar->ref, &memory);
     return status == STRATA_SUCCESS ? set(scalar->ref, value, stream) : status;
 }

@@ -66,15 +66,6 @@ static void end_layer(strata_stack *stack, strata_resource *layer)
         stack->internal_owner_count--;
 }
 
-/* Before stored handles are used: a reset that is not known yet. */
-static void look_at_device(const strata_stack *stack)
-{
-    strata_error_suppress_begin();
-    if (strata_driver_is_open())
-        strata_check_device_now(stack->device);
-    strata_error_suppress_end(false);
-}
-
 strata_status strata_reap_finally(strata_resource *top, const strata_error *unwaited)
 {
     size_t bytes;
@@ -92,7 +83,7 @@ strata_status strata_stack_close(strata_stack *stack)
     char what[64];
     strata_error unwaited;
     snprintf(what, sizeof what, "the stack \"%.40s\"", stack->text);
-    look_at_device(stack);
+    strata_device_is_usable_now(stack->device); /* before stored handles are used */
     strata_status status = strata_check_stack_empty(stack, what);
     if (status != STRATA_SUCCESS)
         return status;

@@ -84,8 +84,9 @@ strata_status strata_stream_synchronize(strata_device *device, CUstream stream)
     if (strata_stream_is_forked(stream))
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream was forked into a capture that is under way: it "
                                                         "cannot be waited for until the capture has ended");
-    strata_status status =
-        strata_call_scope_enter(&scope, device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
+    strata_status status = strata_check_device_now(device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.StreamSynchronize(stream);

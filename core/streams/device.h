@@ -44,6 +44,9 @@ static inline bool strata_device_is_usable(const strata_device *device)
     return strata_driver_is_open() && !strata_device_is_lost(device);
 }
 
+/* As strata_device_is_usable, and asks the driver about a reset. Raises nothing. */
+bool strata_device_is_usable_now(strata_device *device);
+
 /* SUCCESS, or DEVICE_RESET. The first asks nothing; the second asks the driver. Before stored handles are used: on
  * handles of streams from before a reset a driver may crash once the context has begun anew
  * (tests/answers/h200.txt, "primary_reset.anew."). */

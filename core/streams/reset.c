@@ -51,6 +51,13 @@ bool strata_devices_look(void)
     return found;
 }
 
+bool strata_device_is_usable_now(strata_device *device)
+{
+    if (strata_driver_is_open() && !strata_device_has_its_context(device))
+        strata_devices_look();
+    return strata_device_is_usable(device);
+}
+
 strata_status strata_check_device_now(strata_device *device)
 {
     if (!strata_device_has_its_context(device))

@@ -807,7 +807,7 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     if (known && created)
         advance_epoch(timeline);
-    else if (known)
+    else if (known && (status = strata_check_device_now(timeline->device)) == STRATA_SUCCESS)
         status = record_or_wait(timeline, stream->handle);
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);

@@ -112,6 +112,7 @@ static bool can_stand_in(const sampling *self)
 static bool sample_request(sampling *self, const strata_request *request, strata_block *out)
 {
     bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
+               strata_device_is_usable_now(self->device) &&
                !strata_stream_is_capturing(self->device, request->stream, true) && samples_open(self) == STRATA_SUCCESS;
     sample *one = fit ? take_sample(self, request->bytes) : NULL;
     if (!one)

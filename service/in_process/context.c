@@ -226,7 +226,7 @@ static strata_status close_context(strata_service *service)
         service_waiter_close(context->waiter);
     context->waiter = NULL;
     if (context->runtime) {
-        strata_status status = close_handles(service, !is_usable(context));
+        strata_status status = close_handles(service, !strata_device_is_usable_now(context->runtime->device));
         if (status == STRATA_ERROR_DRIVER && service_is_sticky(strata_error_in_force()->driver_code))
             status = close_handles(service, true);
         if (status == STRATA_SUCCESS)

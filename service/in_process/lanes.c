@@ -54,9 +54,11 @@ strata_status service_lane_open(strata_service *service, strata_priority priorit
     service_lane *lane = &service->context->lanes[priority * SERVICE_HINTS + hint][index];
     CUstream stream;
     *out = lane;
+    strata_status status = strata_check_device_now(runtime->device); /* the stream may be one of before a reset */
     if (lane->stream)
-        return lane->captured ? service_lane_leave_capture(service, lane) : STRATA_SUCCESS;
-    strata_status status = make_stream(runtime, priority, &stream);
+        return status == STRATA_SUCCESS && lane->captured ? service_lane_leave_capture(service, lane) : status;
+    if (status == STRATA_SUCCESS)
+        status = make_stream(runtime, priority, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     status = strata_runtime_register_stream(runtime, stream);

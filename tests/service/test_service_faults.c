@@ -206,6 +206,54 @@ static void reset(void)
     child_ok(strata_service_destroy(service));
 }
 
+static void count_lookups(const char *name, uint64_t times, void *data)
+{
+    *(uint64_t *)data += strcmp(name, "cuModuleGetFunction") == 0 ? times : 0;
+}
+
+static uint64_t lookups_so_far(void)
+{
+    uint64_t times = 0;
+    strata_driver_visit_calls(count_lookups, &times);
+    return times;
+}
+
+/* No call has failed for it, and another module has begun the context anew: the driver may crash on a module or a
+ * stream of before. */
+static void reset_unseen(void)
+{
+    CUcontext context;
+    strata_future *future;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    strata_service *service = make(NULL);
+    child_ok(strata_service_load(service, test_fill_ptx, 0, NULL, &future));
+    const strata_kernel kernel = {.module = take(future).module, .entry = "strata_pattern_fill"};
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        exit(77);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    const uint64_t before = lookups_so_far();
+    child_ok(strata_service_launch(service, &kernel, NULL, &future));
+    child_check(take(future).failure == STRATA_FAILURE_POISONED);
+    child_check(lookups_so_far() == before);
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    child_ok(strata_ref_release(allocate(service, 64)));
+    child_ok(strata_service_destroy(service));
+}
+
+/* As above, with no request but the end. */
+static void reset_unseen_at_the_end(void)
+{
+    test_open_driver_quietly();
+    strata_service *service = make(NULL);
+    CUcontext context;
+    child_ok(strata_ref_release(allocate(service, 64)));
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        exit(77);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_ok(strata_service_destroy(service));
+}
+
 static void a_service_that_is_reset_too_often_stops(void)
 {
     test_open_driver_quietly();
@@ -448,6 +496,8 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(poison_with_host_functions),
     TEST_SCENARIO(poison_while_synchronizing),
     TEST_SCENARIO(reset),
+    TEST_SCENARIO(reset_unseen),
+    TEST_SCENARIO(reset_unseen_at_the_end),
     TEST_SCENARIO(reset_with_graphs),
     TEST_SCENARIO(a_service_that_is_reset_too_often_stops),
     TEST_SCENARIO(other_failures_ask_the_handler),
@@ -469,6 +519,13 @@ static void a_reset_context_is_rebuilt(void **state)
 {
     (void)state;
     test_child_run("reset", NULL);
+}
+
+static void a_request_and_the_end_find_a_reset(void **state)
+{
+    (void)state;
+    test_child_run("reset_unseen", NULL);
+    test_child_run("reset_unseen_at_the_end", NULL);
 }
 
 static void graphs_of_requests_are_stale_after_a_reset_and_are_made_again(void **state)
@@ -516,6 +573,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_poisoned_context_answers_all_that_is_pending),
         cmocka_unit_test(a_reset_context_is_rebuilt),
+        cmocka_unit_test(a_request_and_the_end_find_a_reset),
         cmocka_unit_test(graphs_of_requests_are_stale_after_a_reset_and_are_made_again),
         cmocka_unit_test(rebuilds_are_limited),
         cmocka_unit_test(the_handler_decides_about_other_failures),

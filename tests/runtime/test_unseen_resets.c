@@ -1,0 +1,249 @@
+/* Resets of the primary context that no call had failed for, after another module has begun it anew: what a call does
+ * with handles that the driver gave before. The driver may crash on them, or take them for new objects, so that no such
+ * call reaches it. Each call is made in a process of its own. */
+#include "support/child.h"
+#include "support/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 1 << 20, SMALL = 4096 };
+
+/* ---- what there was before ---- */
+
+typedef struct scene {
+    strata_runtime *runtime;
+    CUstream stream, other; /* the runtime's own */
+    strata_block block;     /* of `stream` */
+    strata_fence *fence;
+    strata_graph *graph;
+    strata_scalar *scalar;
+    strata_pinned_pool *pool;
+} scene;
+
+static scene all;
+
+static void make_fence(void)
+{
+    child_ok(strata_fence_create(all.runtime, &all.fence));
+    child_ok(strata_fence_record(all.fence, all.stream));
+}
+
+static void begin_capture(void)
+{
+    child_ok(strata_capture_begin(all.runtime, all.stream, STRATA_CAPTURE_GLOBAL, NULL));
+}
+
+/* Without blocks: nothing else asks about the device at a launch. */
+static void make_graph(void)
+{
+    begin_capture();
+    child_ok(strata_capture_end(all.runtime, all.stream, &all.graph));
+}
+
+static void make_scalar(void)
+{
+    child_ok(strata_scalar_create(all.runtime, STRATA_ELEMENT_U32, NULL, all.stream, &all.scalar));
+}
+
+/* With a buffer that waits for the stream. */
+static void make_pinned_pool(void)
+{
+    strata_pinned_buffer *buffer;
+    child_ok(strata_pinned_pool_create(all.runtime, NULL, &all.pool));
+    child_ok(strata_pinned_pool_acquire(all.pool, SMALL, 0, &buffer));
+    child_ok(strata_pinned_buffer_release_after(buffer, all.stream));
+}
+
+/* ---- calls after the reset ---- */
+
+static strata_status synchronize(void)
+{
+    return strata_runtime_stream_synchronize(all.runtime, all.stream);
+}
+
+static strata_status synchronize_legacy(void)
+{
+    return strata_runtime_stream_synchronize(all.runtime, NULL);
+}
+
+static strata_status deallocate(void)
+{
+    return strata_runtime_deallocate_on(all.runtime, &all.block, all.stream);
+}
+
+static strata_status sample(void)
+{
+    strata_block block;
+    return strata_runtime_allocate(all.runtime, SMALL, all.stream, &block);
+}
+
+static strata_status allocate_zeros(void)
+{
+    strata_ref *ref;
+    return strata_ref_allocate(all.runtime, STRATA_ELEMENT_U8, SMALL, true, all.stream, &ref);
+}
+
+static strata_status record_fence(void)
+{
+    return strata_fence_record(all.fence, NULL);
+}
+
+static strata_status query_fence(void)
+{
+    return strata_fence_query(all.fence);
+}
+
+static strata_status wait_for_fence(void)
+{
+    return strata_fence_synchronize(all.fence);
+}
+
+static strata_status launch_graph(void)
+{
+    return strata_graph_launch(all.graph, all.other);
+}
+
+static strata_status upload_graph(void)
+{
+    return strata_graph_upload(all.graph, all.other);
+}
+
+static strata_status destroy_graph(void)
+{
+    return strata_graph_destroy(all.graph);
+}
+
+static strata_status allocate_in_capture(void)
+{
+    strata_block block;
+    return strata_runtime_allocate(all.runtime, SMALL, all.stream, &block);
+}
+
+static strata_status ask_for_capture(void)
+{
+    strata_capture_state state;
+    return strata_capture_status(all.runtime, all.stream, &state);
+}
+
+static strata_status end_capture(void)
+{
+    return strata_capture_end(all.runtime, all.stream, &all.graph);
+}
+
+static strata_status discard_capture(void)
+{
+    return strata_capture_discard(all.runtime, all.stream);
+}
+
+static strata_status release_captured_stream(void)
+{
+    return strata_runtime_stream_release(all.runtime, all.stream);
+}
+
+static strata_status set_scalar(void)
+{
+    return strata_scalar_set(all.scalar, &(uint32_t){1}, all.stream);
+}
+
+static strata_status destroy_pinned_pool(void)
+{
+    return strata_pinned_pool_destroy(all.pool);
+}
+
+typedef struct tried {
+    const char *name, *stack;
+    void (*before)(void);
+    strata_status (*call)(void);
+    strata_status expected;
+} tried;
+
+static const tried calls[] = {
+    {"a wait for a stream", "pool", NULL, synchronize, STRATA_ERROR_DEVICE_RESET},
+    {"a wait for the legacy stream", "pool", NULL, synchronize_legacy, STRATA_ERROR_DEVICE_RESET},
+    {"a free that waits", "direct", NULL, deallocate, STRATA_SUCCESS},
+    {"a sampled request", "guard(sample=1), direct", NULL, sample, STRATA_ERROR_DEVICE_RESET},
+    {"zeroed memory", "pool", NULL, allocate_zeros, STRATA_ERROR_DEVICE_RESET},
+    {"a fence's record", "pool", make_fence, record_fence, STRATA_ERROR_DEVICE_RESET},
+    {"a fence's query", "pool", make_fence, query_fence, STRATA_ERROR_DEVICE_RESET},
+    {"a wait for a fence", "pool", make_fence, wait_for_fence, STRATA_ERROR_DEVICE_RESET},
+    {"a graph's launch", "pool", make_graph, launch_graph, STRATA_ERROR_STALE},
+    {"a graph's upload", "pool", make_graph, upload_graph, STRATA_ERROR_STALE},
+    {"a graph's end", "pool", make_graph, destroy_graph, STRATA_SUCCESS},
+    {"a request in a capture", "pool", begin_capture, allocate_in_capture, STRATA_ERROR_DEVICE_RESET},
+    {"a question about a capture", "pool", NULL, ask_for_capture, STRATA_ERROR_DEVICE_RESET},
+    {"a capture's end", "pool", begin_capture, end_capture, STRATA_ERROR_DEVICE_RESET},
+    {"a capture that is given up", "pool", begin_capture, discard_capture, STRATA_SUCCESS},
+    {"a captured stream's release", "pool", begin_capture, release_captured_stream, STRATA_SUCCESS},
+    {"a scalar's value", "pool", make_scalar, set_scalar, STRATA_ERROR_STALE},
+    {"a pinned pool's end", "pinned", make_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
+};
+
+/* ---- the test ---- */
+
+/* Of those that name no stream, event, function or graph. */
+static bool is_question(const char *name)
+{
+    static const char *const questions[] = {"cuCtxGetId",       "cuDevicePrimaryCtxGetState",
+                                            "cuCtxGetCurrent",  "cuCtxSetCurrent",
+                                            "cuDeviceGetCount", "cuThreadExchangeStreamCaptureMode"};
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
+        if (strcmp(name, questions[i]) == 0)
+            return true;
+    return false;
+}
+
+static void count(const char *name, uint64_t times, void *data)
+{
+    *(uint64_t *)data += is_question(name) ? 0 : times;
+}
+
+static uint64_t calls_so_far(void)
+{
+    uint64_t times = 0;
+    strata_driver_visit_calls(count, &times);
+    return times;
+}
+
+static void child_makes_the_call(void)
+{
+    const tried *one = &calls[strtoul(getenv("TEST_CALL"), NULL, 10)];
+    CUcontext context;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = one->stack}, &all.runtime));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.stream));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.stream, &all.block));
+    if (one->before)
+        one->before();
+    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    const uint64_t before = calls_so_far();
+    child_status(one->call(), one->expected);
+    child_check(calls_so_far() == before);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+}
+
+static void no_call_gives_the_driver_what_a_reset_has_ended(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        char call[32];
+        snprintf(call, sizeof call, "TEST_CALL=%zu", i);
+        printf("%s\n", calls[i].name);
+        test_child_run("child_makes_the_call", (const char *const[]){call, NULL});
+    }
+}
+
+int main(int argument_count, char **arguments)
+{
+    static const test_scenario scenarios[] = {TEST_SCENARIO(child_makes_the_call)};
+    test_child_begin(argument_count, arguments, scenarios, 1);
+    setenv("STRATA_DRIVER", "auto", 0);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
