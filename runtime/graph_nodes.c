@@ -88,11 +88,11 @@ strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_
     *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
     if (!strata_cu.StreamGetCaptureInfo)
         return STRATA_SUCCESS;
+    if (strata_call_scope_for(stream))
+        return ask_default(device, stream, front);
     const strata_status status = strata_check_device_now(device);
     if (status != STRATA_SUCCESS)
         return status;
-    if (strata_call_scope_for(stream))
-        return ask_default(device, stream, front);
     const CUresult result =
         strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &front->graph, &front->nodes, &front->count);
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_ask(result, front);

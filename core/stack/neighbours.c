@@ -107,12 +107,12 @@ static holding holding_of(const strata_stack *stack)
     return all;
 }
 
-/* What all stacks of the device have beside live blocks. Some of it may be in parts that cannot go. */
-static uint64_t most_given(const strata_device *device)
+/* What stacks of the device other than `own` have beside live blocks. Some of it may be in parts that cannot go. */
+static uint64_t most_given(const strata_device *device, const strata_stack *own)
 {
     uint64_t bytes = 0;
     strata_stack *stack;
-    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(device, NULL, serial));
+    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(device, own, serial));
          serial = strata_neighbours_unpin(stack)) {
         const holding its = holding_of(stack);
         bytes += its.held - its.live;
@@ -181,11 +181,12 @@ static bool has_given(const goal *self)
     return self->given || strata_device_free_bytes(self->request->device) > self->before;
 }
 
-/* Nothing was given, although others have enough free. With a wait: without one its work may just not be over. */
+/* Nothing was given, although others have some free, and all together enough. With a wait: without one its work may
+ * just not be over. */
 static bool is_worth_asking_again(strata_reclaim *self)
 {
-    return self->may_wait && self->vain++ < MOST_VAIN &&
-           self->bytes <= strata_device_free_bytes(self->device) + most_given(self->device);
+    return self->may_wait && self->vain++ < MOST_VAIN && most_given(self->device, self->owner->stack) &&
+           self->bytes <= strata_device_free_bytes(self->device) + most_given(self->device, NULL);
 }
 
 /* What its own stack gives may go to the owner instead of the device, so the owner tries that before others are asked.
@@ -194,7 +195,7 @@ static bool reclaim(strata_reclaim *self)
 {
     const strata_stack *own = self->owner->stack;
     goal wanted = goal_for(self);
-    if (self->round == 0 && self->bytes > wanted.before + most_given(self->device))
+    if (self->round == 0 && self->bytes > wanted.before + most_given(self->device, NULL))
         return false;
     if (own && !self->others)
         ask(&wanted, own);

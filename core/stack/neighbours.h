@@ -28,7 +28,8 @@ typedef struct strata_reclaim {
 } strata_reclaim;
 
 /* The other layers of the owner's stack give free memory back; once they have no more, other stacks of the device,
- * until it has enough. True: some was given back, and the request is worth another try. */
+ * until it has enough. True: the request is worth another try, since some was given back, or may have been in the hands
+ * of other stacks' threads. */
 bool strata_reclaim_try(strata_reclaim *self);
 
 /* The same without waiting, and once that gives nothing, with it. */

@@ -294,7 +294,8 @@ static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline
     for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
         strata_device *device = strata_device_if_open(ordinal);
         strata_event *event = NULL;
-        if (!device || device == timeline->device || make_event(device, &event) != STRATA_SUCCESS)
+        if (!device || device == timeline->device || strata_check_device_now(device) != STRATA_SUCCESS ||
+            make_event(device, &event) != STRATA_SUCCESS)
             continue;
         if (record_on(device, event->handle, handle) == CUDA_SUCCESS) {
             timeline->device = device;

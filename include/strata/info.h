@@ -55,10 +55,11 @@ STRATA_API strata_status strata_device_get_info(int ordinal, strata_device_info 
 /* Asks the driver whether the primary context of the device was reset (cuDevicePrimaryCtxReset, cudaDeviceReset) since
  * Strata began to use it: SUCCESS, or DEVICE_RESET. After a reset of the device's primary context its runtimes and
  * stacks answer DEVICE_RESET to all calls but frees and destruction, which succeed. New ones use the new context.
- * Strata looks by itself when a driver call fails for that reason, at the first use of a stream and its registration,
- * before it makes memory, uses streams of its own or queries, records and waits for events, in each call of a guard,
- * and in strata_runtime_get and the calls of malloc.h; a hit of a pool asks no driver. So a program that keeps a
- * runtime and goes on after a reset calls this. */
+ * Strata looks by itself when a driver call fails for that reason; at the first use of a stream and its registration;
+ * before it makes memory; before it waits for a stream, or gives the driver an event, a graph, a capture or a stream of
+ * its own; in a guard's requests, frees and checks; and in strata_runtime_get and the calls of malloc.h. It does not
+ * look in a hit of a pool, which asks the driver nothing, nor in each request and free of `async`. So a program that
+ * keeps a runtime and goes on after a reset calls this. */
 STRATA_API strata_status strata_device_check(int device);
 
 /* ---- counting driver calls ---- */

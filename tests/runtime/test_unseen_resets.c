@@ -228,6 +228,54 @@ static void child_makes_the_call(void)
     child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
 }
 
+/* ---- two devices ---- */
+
+static void count_records(const char *name, uint64_t times, void *data)
+{
+    *(uint64_t *)data += strcmp(name, "cuEventRecord") == 0 ? times : 0;
+}
+
+static uint64_t records_so_far(void)
+{
+    uint64_t times = 0;
+    strata_driver_visit_calls(count_records, &times);
+    return times;
+}
+
+/* A stream of the device that was reset, used with another one: its event is looked for with each device, and one of
+ * before may be the program's now. */
+static void child_records_no_event_of_the_device_that_was_reset(void)
+{
+    strata_runtime *first, *second;
+    strata_fence *fence;
+    strata_block block;
+    CUcontext context;
+    CUstream stream;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &first));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    child_ok(strata_fence_create(second, &fence));
+    child_ok(strata_fence_destroy(fence)); /* the device keeps its event */
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    const uint64_t before = records_so_far();
+    child_ok(strata_runtime_allocate(first, SMALL, stream, &block));
+    child_check(records_so_far() - before == 1); /* of the first device, which is refused */
+    child_ok(strata_runtime_deallocate_on(first, &block, stream));
+    child_ok(strata_device_check(0));
+    child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+}
+
+static void a_stream_of_another_device_gets_no_event_of_before(void **state)
+{
+    (void)state;
+    test_child_run("child_records_no_event_of_the_device_that_was_reset",
+                   (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL});
+}
+
 static void no_call_gives_the_driver_what_a_reset_has_ended(void **state)
 {
     (void)state;
@@ -241,9 +289,15 @@ static void no_call_gives_the_driver_what_a_reset_has_ended(void **state)
 
 int main(int argument_count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(child_makes_the_call)};
-    test_child_begin(argument_count, arguments, scenarios, 1);
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(child_makes_the_call),
+        TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
+    };
+    test_child_begin(argument_count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended),
+        cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

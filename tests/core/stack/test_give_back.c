@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "support/neighbours.h"
@@ -129,6 +130,41 @@ static void stay_while_asked(void)
     end_stack(second);
 }
 
+static void count_requests(const char *name, uint64_t times, void *data)
+{
+    *(uint64_t *)data += strcmp(name, "cuMemAllocFromPoolAsync") == 0 ? times : 0;
+}
+
+static uint64_t requests_so_far(void)
+{
+    uint64_t times = 0;
+    strata_driver_visit_calls(count_requests, &times);
+    return times;
+}
+
+/* Its free memory is in parts, and no other stack has any in hand. */
+static void refuse_soon_what_no_other_has(void)
+{
+    enum { BLOCKS = 16 };
+    strata_block blocks[BLOCKS], large;
+    unsigned made = 0;
+    child_ok(strata_driver_count_calls());
+    begin_child();
+    strata_runtime *alone = make_stack("async"), *empty = make_stack("pool");
+    while (made < BLOCKS && strata_runtime_allocate(alone, 250 * MIB, NULL, &blocks[made]) == STRATA_SUCCESS)
+        made++;
+    for (unsigned i = 0; i < made; i += 2)
+        give(alone, &blocks[i]);
+    child_ok(strata_runtime_stream_synchronize(alone, NULL));
+    const uint64_t before = requests_so_far();
+    child_status(strata_runtime_allocate(alone, 2 * GIB, NULL, &large), STRATA_ERROR_OUT_OF_MEMORY);
+    child_check(requests_so_far() - before <= 2);
+    for (unsigned i = 1; i < made; i += 2)
+        give(alone, &blocks[i]);
+    end_stack(empty);
+    end_stack(alone);
+}
+
 /* ---- the tests ---- */
 
 static void a_layer_is_asked_once_for_what_is_missing(void **state)
@@ -149,12 +185,19 @@ static void a_stack_does_not_end_while_it_gives_back(void **state)
     run_on_small_device("stay_while_asked");
 }
 
+static void a_request_that_no_other_stack_can_help_is_refused_soon(void **state)
+{
+    (void)state;
+    run_on_small_device("refuse_soon_what_no_other_has");
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(ask_once_and_for_what_is_missing),
         TEST_SCENARIO(ask_no_other_meanwhile),
         TEST_SCENARIO(stay_while_asked),
+        TEST_SCENARIO(refuse_soon_what_no_other_has),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -162,6 +205,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_layer_is_asked_once_for_what_is_missing),
         cmocka_unit_test(a_layer_that_gives_back_makes_no_other_give_back),
         cmocka_unit_test(a_stack_does_not_end_while_it_gives_back),
+        cmocka_unit_test(a_request_that_no_other_stack_can_help_is_refused_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
