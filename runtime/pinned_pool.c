@@ -299,6 +299,8 @@ static strata_status acquire_locked(strata_pinned_pool *pool, size_t bytes, pati
             look_without_lock(pool);
         } else if (pool->counted < pool->most) {
             return make_and_give_out(pool, bytes, out);
+        } else if (strata_device_is_lost(pool->runtime->device)) {
+            return STRATA_ERROR_TIMEOUT; /* what is pending is never complete */
         } else if (!wait_for_change(pool, with)) {
             pool->stats.timeouts++;
             return STRATA_ERROR_TIMEOUT;
@@ -335,7 +337,10 @@ strata_status strata_pinned_pool_acquire(strata_pinned_pool *pool, size_t bytes,
     strata_lock_take(&pool->lock);
     status = acquire_locked(pool, bytes, &with, out);
     strata_lock_release(&pool->lock);
-    return status == STRATA_ERROR_TIMEOUT ? fail_timeout(pool, timeout) : status;
+    if (status != STRATA_ERROR_TIMEOUT)
+        return status;
+    status = strata_check_device(pool->runtime->device);
+    return status == STRATA_SUCCESS ? fail_timeout(pool, timeout) : status;
 }
 
 /* ---- releasing ---- */

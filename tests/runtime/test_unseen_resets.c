@@ -47,11 +47,11 @@ static void make_scalar(void)
     child_ok(strata_scalar_create(all.runtime, STRATA_ELEMENT_U32, NULL, all.stream, &all.scalar));
 }
 
-/* With a buffer that waits for the stream. */
+/* With one buffer, which waits for the stream. */
 static void make_pinned_pool(void)
 {
     strata_pinned_buffer *buffer;
-    child_ok(strata_pinned_pool_create(all.runtime, NULL, &all.pool));
+    child_ok(strata_pinned_pool_create(all.runtime, &(strata_pinned_pool_options){.most = 1}, &all.pool));
     child_ok(strata_pinned_pool_acquire(all.pool, SMALL, 0, &buffer));
     child_ok(strata_pinned_buffer_release_after(buffer, all.stream));
 }
@@ -147,6 +147,13 @@ static strata_status set_scalar(void)
     return strata_scalar_set(all.scalar, &(uint32_t){1}, all.stream);
 }
 
+static strata_status acquire_buffer(void)
+{
+    enum { TIMEOUT_NS = 1000000000 };
+    strata_pinned_buffer *buffer;
+    return strata_pinned_pool_acquire(all.pool, SMALL, TIMEOUT_NS, &buffer);
+}
+
 static strata_status destroy_pinned_pool(void)
 {
     return strata_pinned_pool_destroy(all.pool);
@@ -177,6 +184,7 @@ static const tried calls[] = {
     {"a capture that is given up", "pool", begin_capture, discard_capture, STRATA_SUCCESS},
     {"a captured stream's release", "pool", begin_capture, release_captured_stream, STRATA_SUCCESS},
     {"a scalar's value", "pool", make_scalar, set_scalar, STRATA_ERROR_STALE},
+    {"a request of a pinned pool", "pinned", make_pinned_pool, acquire_buffer, STRATA_ERROR_DEVICE_RESET},
     {"a pinned pool's end", "pinned", make_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
 };
 
