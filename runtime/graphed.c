@@ -242,7 +242,7 @@ strata_status strata_graphed_call(strata_graphed *graphed, CUstream stream, cons
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graphed_call: graphed or inputs is NULL");
     if (outputs)
         *outputs = outputs_of(graphed);
-    strata_status status = strata_check_runtime(graphed->runtime);
+    strata_status status = strata_check_runtime_now(graphed->runtime);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&graphed->calls);

@@ -48,7 +48,7 @@ strata_status blas_check(const strata_blas *blas, const char *call)
     if (!blas)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: blas is NULL", call);
     const strata_status status = strata_ref_access(blas->workspace, &memory);
-    return status == STRATA_SUCCESS ? strata_check_runtime(blas->runtime) : status;
+    return status == STRATA_SUCCESS ? strata_check_runtime_now(blas->runtime) : status;
 }
 
 strata_status blas_read_call(const strata_blas *blas, const char *name, const void *given, void *into, size_t known)
@@ -180,7 +180,7 @@ static strata_status enter_to_destroy(strata_blas *blas, strata_call_scope *scop
 static strata_status destroy_handle(strata_blas *blas)
 {
     strata_call_scope scope;
-    if (!strata_device_is_usable(blas->runtime->device))
+    if (!strata_device_is_usable_now(blas->runtime->device))
         return STRATA_SUCCESS;
     const strata_status status = enter_to_destroy(blas, &scope);
     if (status != STRATA_SUCCESS)

@@ -18,7 +18,9 @@ typedef struct scene {
     strata_block block;     /* of `stream` */
     strata_fence *fence;
     strata_graph *graph;
+    strata_graphed *graphed;
     strata_scalar *scalar;
+    strata_blas *blas;
     strata_pinned_pool *pool;
 } scene;
 
@@ -42,9 +44,36 @@ static void make_graph(void)
     child_ok(strata_capture_end(all.runtime, all.stream, &all.graph));
 }
 
+static strata_status do_nothing(strata_runtime *runtime, CUstream stream, const strata_block *inputs,
+                                const strata_block *outputs, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    (void)inputs;
+    (void)outputs;
+    (void)data;
+    return STRATA_SUCCESS;
+}
+
+static void make_graphed(void)
+{
+    const size_t bytes = BYTES;
+    const strata_graphed_options options = {
+        .size = sizeof options, .body = do_nothing, .input_bytes = &bytes, .input_count = 1};
+    child_ok(strata_graphed_create(all.runtime, all.stream, &options, &all.graphed));
+}
+
 static void make_scalar(void)
 {
     child_ok(strata_scalar_create(all.runtime, STRATA_ELEMENT_U32, NULL, all.stream, &all.scalar));
+}
+
+static void make_blas(void)
+{
+    const strata_status status = strata_blas_create(all.runtime, all.stream, NULL, &all.blas);
+    if (status == STRATA_ERROR_UNSUPPORTED)
+        exit(77);
+    child_ok(status);
 }
 
 /* With one buffer, which waits for the stream. */
@@ -115,6 +144,11 @@ static strata_status destroy_graph(void)
     return strata_graph_destroy(all.graph);
 }
 
+static strata_status call_graphed(void)
+{
+    return strata_graphed_call(all.graphed, all.stream, &all.block, NULL);
+}
+
 static strata_status allocate_in_capture(void)
 {
     strata_block block;
@@ -145,6 +179,18 @@ static strata_status release_captured_stream(void)
 static strata_status set_scalar(void)
 {
     return strata_scalar_set(all.scalar, &(uint32_t){1}, all.stream);
+}
+
+static strata_status call_blas(void)
+{
+    double value;
+    const strata_blas_operand x = {.block = &all.block, .type = STRATA_ELEMENT_F32};
+    return strata_blas_nrm2_value(all.blas, SMALL, &x, all.stream, &value);
+}
+
+static strata_status destroy_blas(void)
+{
+    return strata_blas_destroy(all.blas);
 }
 
 static strata_status acquire_buffer(void)
@@ -178,12 +224,15 @@ static const tried calls[] = {
     {"a graph's launch", "pool", make_graph, launch_graph, STRATA_ERROR_STALE},
     {"a graph's upload", "pool", make_graph, upload_graph, STRATA_ERROR_STALE},
     {"a graph's end", "pool", make_graph, destroy_graph, STRATA_SUCCESS},
+    {"a call of a graphed function", "pool", make_graphed, call_graphed, STRATA_ERROR_DEVICE_RESET},
     {"a request in a capture", "pool", begin_capture, allocate_in_capture, STRATA_ERROR_DEVICE_RESET},
     {"a question about a capture", "pool", NULL, ask_for_capture, STRATA_ERROR_DEVICE_RESET},
     {"a capture's end", "pool", begin_capture, end_capture, STRATA_ERROR_DEVICE_RESET},
     {"a capture that is given up", "pool", begin_capture, discard_capture, STRATA_SUCCESS},
     {"a captured stream's release", "pool", begin_capture, release_captured_stream, STRATA_SUCCESS},
     {"a scalar's value", "pool", make_scalar, set_scalar, STRATA_ERROR_STALE},
+    {"a call of cuBLAS", "pool", make_blas, call_blas, STRATA_ERROR_DEVICE_RESET},
+    {"a BLAS handle's end", "pool", make_blas, destroy_blas, STRATA_SUCCESS},
     {"a request of a pinned pool", "pinned", make_pinned_pool, acquire_buffer, STRATA_ERROR_DEVICE_RESET},
     {"a pinned pool's end", "pinned", make_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
 };
@@ -284,15 +333,28 @@ static void a_stream_of_another_device_gets_no_event_of_before(void **state)
                    (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL});
 }
 
-static void no_call_gives_the_driver_what_a_reset_has_ended(void **state)
+static void make_calls(bool of_blas)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         char call[32];
+        if ((calls[i].before == make_blas) != of_blas)
+            continue;
         snprintf(call, sizeof call, "TEST_CALL=%zu", i);
         printf("%s\n", calls[i].name);
         test_child_run("child_makes_the_call", (const char *const[]){call, NULL});
     }
+}
+
+static void no_call_gives_the_driver_what_a_reset_has_ended(void **state)
+{
+    (void)state;
+    make_calls(false);
+}
+
+static void no_call_gives_cublas_what_a_reset_has_ended(void **state)
+{
+    (void)state;
+    make_calls(true);
 }
 
 int main(int argument_count, char **arguments)
@@ -305,6 +367,7 @@ int main(int argument_count, char **arguments)
     setenv("STRATA_DRIVER", "auto", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended),
+        cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
