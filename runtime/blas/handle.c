@@ -48,7 +48,7 @@ strata_status blas_check(const strata_blas *blas, const char *call)
     if (!blas)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: blas is NULL", call);
     const strata_status status = strata_ref_access(blas->workspace, &memory);
-    return status == STRATA_SUCCESS ? strata_check_runtime_now(blas->runtime) : status;
+    return status == STRATA_SUCCESS ? strata_check_runtime(blas->runtime) : status;
 }
 
 strata_status blas_read_call(const strata_blas *blas, const char *name, const void *given, void *into, size_t known)
@@ -69,8 +69,9 @@ strata_status blas_check_order(strata_blas_order order, const char *name)
 
 strata_status blas_check_not_captured(const strata_runtime *runtime, CUstream stream, const char *what)
 {
-    if (!strata_stream_is_capturing(runtime->device, stream, true))
-        return STRATA_SUCCESS;
+    const strata_status status = strata_check_device_now(runtime->device);
+    if (status != STRATA_SUCCESS || !strata_stream_is_capturing(runtime->device, stream, true))
+        return status;
     if (!strata_stream_is_capturing(runtime->device, stream, false))
         return strata_fail(STRATA_ERROR_DRIVER, "%s, and the driver does not say whether its stream is being captured",
                            what);
@@ -238,9 +239,10 @@ static strata_status call_in_scope(strata_blas *blas, const blas_work *work, con
 {
     const char *function = "";
     strata_call_scope scope;
-    const strata_status status = strata_call_scope_enter(&scope, blas->runtime->device,
-                                                         STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED |
-                                                             strata_call_scope_for(place->stream));
+    const unsigned needs = STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED | strata_call_scope_for(place->stream);
+    strata_status status = strata_check_device_now(blas->runtime->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, blas->runtime->device, needs);
     if (status != STRATA_SUCCESS)
         return status;
     const int result = call_library(blas, work, place, &function);

@@ -188,6 +188,12 @@ static strata_status call_blas(void)
     return strata_blas_nrm2_value(all.blas, SMALL, &x, all.stream, &value);
 }
 
+static strata_status call_blas_on_the_device(void)
+{
+    const strata_blas_operand x = {.block = &all.block, .type = STRATA_ELEMENT_F32};
+    return strata_blas_scal(all.blas, SMALL, 2.0, &x, all.stream);
+}
+
 static strata_status destroy_blas(void)
 {
     return strata_blas_destroy(all.blas);
@@ -232,6 +238,7 @@ static const tried calls[] = {
     {"a captured stream's release", "pool", begin_capture, release_captured_stream, STRATA_SUCCESS},
     {"a scalar's value", "pool", make_scalar, set_scalar, STRATA_ERROR_STALE},
     {"a call of cuBLAS", "pool", make_blas, call_blas, STRATA_ERROR_DEVICE_RESET},
+    {"a call of cuBLAS without a result", "pool", make_blas, call_blas_on_the_device, STRATA_ERROR_DEVICE_RESET},
     {"a BLAS handle's end", "pool", make_blas, destroy_blas, STRATA_SUCCESS},
     {"a request of a pinned pool", "pinned", make_pinned_pool, acquire_buffer, STRATA_ERROR_DEVICE_RESET},
     {"a pinned pool's end", "pinned", make_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
