@@ -169,7 +169,7 @@ strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_
 }
 
 /* What a thread keeps is hidden from other threads of the stream, which take other memory instead: a large part of all
- * is left to them. Holders are threads of any pool. */
+ * is left to them. Holders are threads of any pool, ended ones too. */
 static bool keeps_large(const pool *self, const strata_timeline *timeline, uint64_t bytes)
 {
     return bytes <= atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE ||
