@@ -346,11 +346,11 @@ static pool_leaving leave_place(pool *self, uint32_t number)
     const CUdeviceptr address = self->store.chunks[number].address;
     strata_spin_take(&self->lock);
     const uint32_t slot = pool_heap_around(&self->heap, address);
-    const bool complete = pool_is_complete(pool_entry(&self->heap, slot));
+    const strata_point point = pool_points_pending(pool_entry(&self->heap, slot));
     strata_spin_release(&self->lock);
-    if (complete)
+    if (!point)
         return POOL_UNMAPPABLE;
-    if (!pool_formers_leave(&self->store, number, slot)) {
+    if (!pool_formers_leave(&self->store, number, slot, point)) {
         pool_give_range(self, slot, POOL_FREE);
         return POOL_STAYS;
     }
