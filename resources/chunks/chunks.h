@@ -42,6 +42,12 @@ static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
     return (uint64_t)chunk->units * POOL_CHUNK_UNIT;
 }
 
+/* The address behind a mapped chunk. */
+static inline CUdeviceptr pool_behind_chunk(const pool_chunk *chunk)
+{
+    return chunk->address + pool_chunk_bytes(chunk);
+}
+
 static inline uint32_t pool_chunk_units(uint64_t bytes)
 {
     return bytes < POOL_CHUNK_MOST ? (uint32_t)(bytes / POOL_CHUNK_UNIT) : UINT32_MAX;

@@ -43,18 +43,17 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = pool_chunk_bytes(chunk);
-    bool complete;
     if (!bytes || chunk->former || chunk->held || chunk->in_hand || chunk->leaving)
         return false;
     if (!chunk->address || chunk->useless)
         return true;
     const CUdeviceptr place = place_of(self, chunk->address);
     strata_spin_take(&self->lock);
-    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
+    const pool_work work = pool_work_on_chunk(self, chunk);
     strata_spin_release(&self->lock);
-    if (!is_free)
+    if (work == POOL_IN_USE)
         pool_mark_units(marks, place, bytes);
-    return is_free && complete && !pool_is_marked(marks, place, bytes);
+    return work == POOL_OVER && !pool_is_marked(marks, place, bytes);
 }
 
 /* ---- steps ---- */

@@ -17,11 +17,7 @@ pool *pool_at_or_below(strata_resource *resource)
 static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     strata_spin_take(&self->lock);
-    const uint32_t slot = self->started ? pool_heap_around(&self->heap, address) : 0;
-    const strata_entry *entry = slot ? pool_entry(&self->heap, slot) : NULL;
-    const bool taken = slot && pool_extent_at(&self->heap, slot)->state == POOL_TAKEN &&
-                       address - pool_address_of(entry) < pool_bytes_of(entry) &&
-                       bytes <= pool_bytes_of(entry) - (address - pool_address_of(entry));
+    const bool taken = pool_heap_is_taken(&self->heap, address, bytes);
     strata_spin_release(&self->lock);
     return taken;
 }

@@ -256,8 +256,8 @@ static inline void pool_give_extent(pool *self, uint32_t slot)
     pool_give_range(self, slot, POOL_FREE);
 }
 
-/* *complete: no work can touch it, by what is known. */
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
+/* That may still use it. */
+pool_work pool_work_on_chunk(const pool *self, const pool_chunk *chunk);
 
 /* As one extent of the caller's, if it is free, and complete or `may_wait`; else 0. Takes lock. */
 uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state);

@@ -15,11 +15,7 @@ static void list_streams(pool *self, strata_pending_points *found)
     strata_pending_points_next(found);
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
-    for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        if (list->timeline != POOL_TIMELINE_NONE && list->timeline != POOL_TIMELINE_MULTI &&
-            (list->trees[POOL_LARGE].bytes || list->trees[POOL_SMALL].bytes || list->trees[POOL_CONTIGUOUS].bytes))
-            strata_pending_points_add(found, strata_timeline_now(strata_timeline_numbered(list->timeline)));
-    pool_heap_visit_multi_stream(&self->heap, strata_pending_points_visit, found);
+    pool_heap_visit_pending(&self->heap, strata_pending_points_visit, found);
     strata_spin_release(&self->lock);
 }
 

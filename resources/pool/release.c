@@ -6,13 +6,12 @@
 
 static bool is_free_behind_formers(pool *self, const pool_chunk *chunk)
 {
-    bool complete;
     if (!chunk->units || !chunk->former || !chunk->address || chunk->held)
         return false;
     strata_spin_take(&self->lock);
-    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
+    const pool_work work = pool_work_on_chunk(self, chunk);
     strata_spin_release(&self->lock);
-    return is_free;
+    return work != POOL_IN_USE;
 }
 
 /* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
