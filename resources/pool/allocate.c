@@ -174,8 +174,7 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
 {
     const strata_timeline *timeline = cache->timeline;
     const uint64_t origin = cache->origin;
-    const strata_point now = cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
-    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, pool_stream_cache_now(cache), memory_order_relaxed);
     publish_again(self, local, entry, slot, timeline, origin, true, granules, request, out);
 }
 
