@@ -309,6 +309,6 @@ void pool_reserve_initial(pool *self)
     const strata_request request = {.bytes = POOL_GRANULE};
     strata_error_suppress_begin();
     if (resolve_legacy(self, &stream) && pool_find(self, &need, &request, &slot) == STRATA_SUCCESS)
-        pool_give_extent(self, slot);
+        pool_give_range(self, slot, POOL_FREE);
     strata_error_suppress_end(false);
 }

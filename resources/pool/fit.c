@@ -142,7 +142,7 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
         atomic_fetch_add_explicit(&self->counts.steals, others, memory_order_relaxed);
         return true;
     }
-    pool_give_extent(self, slot);
+    pool_give_range(self, slot, POOL_FREE);
     return false;
 }
 

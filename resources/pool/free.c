@@ -112,7 +112,7 @@ static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry 
     const bool own = local && timeline && !stream->known && strata_entry_is_renewable(entry) &&
                      pool_points_timeline(entry) == timeline->number;
     if (!own) {
-        pool_give_extent(self, slot);
+        pool_give_range(self, slot, POOL_FREE);
         return;
     }
     pool_points_join(entry);
@@ -147,7 +147,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     } else {
         report(self, block);
         finish_block(entry, block->id.generation);
-        pool_give_extent(self, block->id.slot);
+        pool_give_range(self, block->id.slot, POOL_FREE);
     }
     if (status == STRATA_SUCCESS)
         strata_counters_add(&self->deferred, strata_thread_self(), 0, -(int64_t)bytes);

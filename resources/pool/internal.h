@@ -251,11 +251,6 @@ static inline void pool_give_range(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-static inline void pool_give_extent(pool *self, uint32_t slot)
-{
-    pool_give_range(self, slot, POOL_FREE);
-}
-
 /* That may still use it. */
 pool_work pool_work_on_chunk(const pool *self, const pool_chunk *chunk);
 
@@ -264,11 +259,9 @@ uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait
 
 /* ---- poll.c ---- */
 
-/* Polls the streams that free memory waits for, and processes completed extents. */
-void pool_poll(pool *self);
-
-/* Not the timeline of number `except`. Returns how many it polled. */
-size_t pool_poll_but(pool *self, uint16_t except);
+/* Polls the streams that free memory waits for, but for the timeline of number `except`, and processes completed
+ * extents. Returns how many it polled. */
+size_t pool_poll(pool *self, uint16_t except);
 
 void pool_poll_own(pool *self, const pool_need *need);
 
@@ -392,7 +385,5 @@ static inline void pool_decay_record(pool *self, uint32_t slot)
     const strata_entry *entry = pool_entry(&self->heap, slot);
     pool_decay_record_range(self, pool_address_of(entry), pool_bytes_of(entry));
 }
-
-void pool_decay_destroy(pool *self);
 
 #endif

@@ -32,7 +32,7 @@ static size_t poll_streams(pool *self, const strata_pending_points *found, uint1
     return polled;
 }
 
-size_t pool_poll_but(pool *self, uint16_t except)
+size_t pool_poll(pool *self, uint16_t except)
 {
     strata_pending_points found = {.count = 0};
     size_t polled = 0;
@@ -41,11 +41,6 @@ size_t pool_poll_but(pool *self, uint16_t except)
         polled += poll_streams(self, &found, except);
     } while (strata_pending_points_is_full(&found));
     return polled;
-}
-
-void pool_poll(pool *self)
-{
-    pool_poll_but(self, POOL_TIMELINE_NONE);
 }
 
 void pool_poll_own(pool *self, const pool_need *need)

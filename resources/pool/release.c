@@ -103,7 +103,7 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     pool_thread_caches_flush(self);
     strata_lock_release(&self->map_lock);
     if (before > how->keep && self->takes_finished)
-        pool_poll(self);
+        pool_poll(self, POOL_TIMELINE_NONE);
     strata_lock_take(&self->map_lock);
     pool_unmap_formers(self);
     strata_lock_release(&self->map_lock);

@@ -9,7 +9,7 @@ size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
-    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
+    uint32_t slot = pool_heap_from(&self->heap, *from);
     for (; slot && count < POOL_SEEN_MOST; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_extent *extent = pool_extent_at(&self->heap, slot);
@@ -33,7 +33,7 @@ size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
-    uint64_t largest = self->started ? pool_heap_largest(&self->heap) : 0;
+    uint64_t largest = pool_heap_largest(&self->heap);
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
     pool_seen_extent seen[POOL_SEEN_MOST];
@@ -49,7 +49,7 @@ static size_t largest_free(pool *self, size_t free)
 static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
+    uint32_t slot = pool_heap_from(&self->heap, *from);
     for (int i = 0; slot && i < POOL_SEEN_MOST; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;

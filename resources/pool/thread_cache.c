@@ -264,21 +264,17 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     return found;
 }
 
-/* The thread that filled a magazine wrote its entries last, and each links only to the next: prefetches several. */
-static inline void fetch(const strata_entry *entry)
-{
-    __builtin_prefetch(entry, 1);
-    __builtin_prefetch(entry + 1, 1);
-}
-
-/* After the stream waited for the extents. Returns their bytes. */
+/* After the stream waited for the extents. Returns their bytes. The thread that filled a magazine wrote its entries
+ * last, and each links only to the next: prefetches several. */
 static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
     for (uint32_t slot = first; slot; slot = pool_extent_at(&self->heap, slot)->chain) {
         strata_entry *entry = pool_entry(&self->heap, slot);
-        fetch(pool_extent_in(&self->heap, entry)->below);
+        const strata_entry *ahead = pool_extent_in(&self->heap, entry)->below;
+        __builtin_prefetch(ahead, 1);
+        __builtin_prefetch(ahead + 1, 1);
         pool_points_clear(entry);
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);
