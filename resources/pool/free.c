@@ -193,12 +193,6 @@ static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *l
     pool_decay_step_if_due(self);
 }
 
-static inline bool used_on_one(const strata_entry *entry)
-{
-    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
-             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed));
-}
-
 static inline bool alloc_stream_was_known(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
@@ -302,9 +296,12 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
+/* Used on one stream, and no free waits for a capture. */
 static inline bool is_fast_free(const pool *self, const strata_entry *entry)
 {
-    return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->capture_frees);
+    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
+             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed)) &&
+           !strata_capture_frees_any(&self->resource.stack->capture_frees);
 }
 
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,

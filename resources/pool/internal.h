@@ -350,9 +350,6 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
 /* The number behind the last chunk's. Takes map_lock. */
 uint32_t pool_end_of_chunks(pool *self);
 
-/* Returns wholly free chunks until at most `keep` bytes are reserved; waits for pending ones. */
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
-
 /* Returns complete chunks above the threshold; never waits. */
 strata_status pool_release(pool *self);
 

@@ -70,12 +70,15 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
     return status;
 }
 
-static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+/* Returns wholly free chunks until at most `keep_bytes` are reserved; waits for pending ones. */
+static strata_status pool_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
+    pool *self = (pool *)resource;
     uint64_t released = 0;
     size_t trimmed_below = 0;
     strata_resource *below = resource->upstream;
-    strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
+    const pool_release_terms how = {.keep = keep_bytes, .may_wait = true};
+    strata_status status = self->kind->give_back(self, &how, &released);
     if (status == STRATA_SUCCESS && below)
         status = below->ops->trim(below, keep_bytes, &trimmed_below);
     *bytes = trimmed_below > released ? trimmed_below : (size_t)released;
@@ -201,7 +204,7 @@ const strata_resource_ops pool_ops = {
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
     .reap = pool_reap,
-    .trim = pool_trim_op,
+    .trim = pool_trim,
     .usage = pool_usage,
     .charge = pool_charge,
     .charge_table = &charges,

@@ -122,12 +122,6 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     return status;
 }
 
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
-{
-    *bytes = 0;
-    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = true}, bytes);
-}
-
 /* With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
 static uint64_t abandon(pool *self)
 {
