@@ -5,6 +5,7 @@
 #ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
 #define STRATA_RESOURCES_CHUNKS_CHUNKS_H
 
+#include "core/base/treap.h"
 #include "core/streams/clock.h"
 #include "resources/chunks/source.h"
 
@@ -59,7 +60,7 @@ typedef struct pool_former {
     uint32_t chunk;
     uint32_t extent;         /* there; 0: unused number */
     uint32_t earlier, later; /* of the chunk; 0: none */
-    uint32_t left, right;    /* in the order of points; left: the next unused number */
+    strata_treap_node links; /* in the order of points; left: the next unused number */
 } pool_former;
 
 typedef struct pool_chunk_store {

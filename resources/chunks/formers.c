@@ -13,7 +13,7 @@ static uint32_t take_number(pool_chunk_store *store)
 {
     const uint32_t recycled = store->former_free;
     if (recycled) {
-        store->former_free = pool_former_at(store, recycled)->left;
+        store->former_free = pool_former_at(store, recycled)->links.left;
         return recycled;
     }
     if (store->former_end == store->former_capacity) {
@@ -32,67 +32,44 @@ static uint32_t take_number(pool_chunk_store *store)
 
 /* ---- the order of points ---- */
 
-static uint32_t priority_of(uint32_t number)
+typedef struct pool_former_key {
+    strata_point point;
+    CUdeviceptr address;
+} pool_former_key;
+
+static inline strata_treap_node *node_of(const void *store, uint32_t number)
 {
-    return number * UINT32_C(0x9e3779b1) ^ (number * UINT32_C(0x85ebca6b)) >> 15;
+    return &pool_former_at(store, number)->links;
 }
 
-static bool is_before(const pool_former *former, strata_point point, CUdeviceptr address)
+static inline bool is_before(const void *store, uint32_t number, const void *than, strata_treap_node **node)
 {
-    return former->point != point ? former->point < point : former->address < address;
+    pool_former *former = pool_former_at(store, number);
+    const pool_former_key *key = than;
+    *node = &former->links;
+    return former->point != key->point ? former->point < key->point : former->address < key->address;
 }
 
-/* The link that a search for `like` follows from one to the next. */
-static uint32_t *link_towards(pool_former *here, const pool_former *like)
-{
-    return is_before(here, like->point, like->address) ? &here->right : &here->left;
-}
+static const strata_treap_order by_point = {node_of, is_before};
 
 static void enter(pool_chunk_store *store, uint32_t number)
 {
     pool_former *former = pool_former_at(store, number);
-    uint32_t *link = &store->former_root, *before = &former->left, *behind = &former->right;
-    while (*link && priority_of(*link) >= priority_of(number))
-        link = link_towards(pool_former_at(store, *link), former);
-    for (uint32_t cut = *link; cut;) {
-        pool_former *here = pool_former_at(store, cut);
-        uint32_t *towards = link_towards(here, former), **side = towards == &here->right ? &before : &behind;
-        **side = cut;
-        *side = towards;
-        cut = *towards;
-    }
-    *before = *behind = 0;
-    *link = number;
+    const pool_former_key key = {former->point, former->address};
+    strata_treap_enter(&store->former_root, number, &former->links, &key, by_point, store);
 }
 
 static void leave(pool_chunk_store *store, uint32_t number)
 {
     const pool_former *former = pool_former_at(store, number);
-    uint32_t *link = &store->former_root, left = former->left, right = former->right;
-    while (*link != number)
-        link = link_towards(pool_former_at(store, *link), former);
-    while (left && right) {
-        const bool takes_left = priority_of(left) >= priority_of(right);
-        uint32_t *side = takes_left ? &left : &right;
-        pool_former *taken = pool_former_at(store, *side);
-        *link = *side;
-        link = takes_left ? &taken->right : &taken->left;
-        *side = *link;
-    }
-    *link = left ? left : right;
+    const pool_former_key key = {former->point, former->address};
+    strata_treap_leave(&store->former_root, number, &former->links, &key, by_point, store);
 }
 
 /* The first at or behind; 0: none. */
 static uint32_t find_from(const pool_chunk_store *store, strata_point point, CUdeviceptr address)
 {
-    uint32_t found = 0;
-    for (uint32_t number = store->former_root; number;) {
-        const pool_former *here = pool_former_at(store, number);
-        const bool before = is_before(here, point, address);
-        found = before ? found : number;
-        number = before ? here->right : here->left;
-    }
-    return found;
+    return strata_treap_from(store->former_root, &(pool_former_key){point, address}, by_point, store);
 }
 
 void pool_formers_look(pool_chunk_store *store, bool (*is_complete)(strata_point point),
@@ -154,7 +131,7 @@ void pool_formers_forget(pool_chunk_store *store, uint32_t number)
         store->chunks[former->chunk].former = former->earlier & POOL_CHUNK_FORMER;
     if (former->earlier)
         pool_former_at(store, former->earlier)->later = former->later;
-    *former = (pool_former){.left = store->former_free};
+    *former = (pool_former){.links.left = store->former_free};
     store->former_free = number;
     store->former_count--;
 }

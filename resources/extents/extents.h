@@ -43,10 +43,8 @@ typedef enum pool_state {
 typedef struct pool_extent {
     uint32_t previous, next; /* neighbours in its range; 0: none */
     union {
-        struct {
-            uint32_t left, right; /* in its tree */
-        };
-        strata_entry *below; /* next in a cache; in a magazine some extents ahead, or NULL */
+        strata_treap_node links; /* in its tree */
+        strata_entry *below;     /* next in a cache; in a magazine some extents ahead, or NULL */
     };
     uint32_t chain;    /* next in a magazine or window; in a cache its own number */
     uint16_t timeline; /* of its tree, if free */

@@ -101,10 +101,8 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    strata_lock_release(&self->map_lock);
     if (before > how->keep && self->takes_finished)
         pool_poll(self, POOL_TIMELINE_NONE);
-    strata_lock_take(&self->map_lock);
     pool_unmap_formers(self);
     strata_lock_release(&self->map_lock);
     strata_error_suppress_begin();

@@ -196,7 +196,7 @@ static void pass_to_depot(pool *self, pool_magazine *magazine)
         return;
     pool_extent *first = pool_extent_at(&self->heap, magazine->first);
     _Atomic uint32_t *bucket = &self->depot[magazine->granules % POOL_DEPOT];
-    first->left = atomic_load_explicit(bucket, memory_order_relaxed);
+    first->links.left = atomic_load_explicit(bucket, memory_order_relaxed);
     atomic_store_explicit(bucket, magazine->first, memory_order_relaxed);
     *magazine = (pool_magazine){0};
 }
@@ -234,12 +234,12 @@ static uint32_t take_magazine(pool *self, uint32_t granules)
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
             break;
         before = found;
-        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
+        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->links.left : 0;
     }
     if (found && before)
-        pool_extent_at(&self->heap, before)->left = pool_extent_at(&self->heap, found)->left;
+        pool_extent_at(&self->heap, before)->links.left = pool_extent_at(&self->heap, found)->links.left;
     else if (found)
-        atomic_store_explicit(bucket, pool_extent_at(&self->heap, found)->left, memory_order_relaxed);
+        atomic_store_explicit(bucket, pool_extent_at(&self->heap, found)->links.left, memory_order_relaxed);
     return found;
 }
 
@@ -319,7 +319,8 @@ static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {
         for (uint32_t first; (first = atomic_load_explicit(&self->depot[i], memory_order_relaxed));) {
-            atomic_store_explicit(&self->depot[i], pool_extent_at(&self->heap, first)->left, memory_order_relaxed);
+            atomic_store_explicit(&self->depot[i], pool_extent_at(&self->heap, first)->links.left,
+                                  memory_order_relaxed);
             give_list(self, first);
         }
     }
