@@ -169,11 +169,15 @@ strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_
 }
 
 /* What a thread keeps is hidden from other threads of the stream, which take other memory instead: a large part of all
- * is left to them. */
-static bool keeps_large(const pool *self, const strata_timeline *timeline, uint64_t bytes)
+ * is left to them. `lock` is held. */
+static bool keep_large(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
-    return bytes <= atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE ||
-           atomic_load_explicit(&timeline->holders, memory_order_relaxed) == 1;
+    if (bytes > atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE &&
+        atomic_load_explicit(&cache->timeline->holders, memory_order_relaxed) > 1)
+        return false;
+    give_large(self, cache);
+    cache->large = slot;
+    return true;
 }
 
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
@@ -185,15 +189,8 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
     if (cache)
         *pool_stream_cache_slot(local, handle) = cache;
     strata_spin_take(&self->lock);
-    if (!cache) {
+    if (!cache || (!keep_in_bin(self, cache, slot, bytes) && !keep_large(self, cache, slot, bytes)))
         pool_heap_give(&self->heap, slot, POOL_FREE);
-    } else if (!keep_in_bin(self, cache, slot, bytes)) {
-        give_large(self, cache);
-        if (keeps_large(self, timeline, bytes))
-            cache->large = slot;
-        else
-            pool_heap_give(&self->heap, slot, POOL_FREE);
-    }
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
