@@ -17,6 +17,7 @@
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     begins and ends of contexts; beside.c keeps those beside the primary ones
  *   passed.c       what is passed on: how much of what, and its charge; passed_table.c keeps it, passed_report.c tells
+ *   kinds.c        the kinds of it
  *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
  *   pools.c        the driver's pools
  *   graphs.c       memory of graphs' own nodes
@@ -397,18 +398,32 @@ typedef enum exec_kind {
     EXEC_ARRAY,
     EXEC_PHYSICAL, /* cuMemCreate */
     EXEC_GRAPH,    /* of graphs' own nodes: what the driver holds for them */
+    EXEC_EXTERNAL, /* another API's, while it is imported */
     /* From here on without a charge. */
     EXEC_HOST,
     EXEC_REGISTERED,        /* the program's own host memory */
     EXEC_IMPORTED,          /* addresses: cuIpcOpenMemHandle, cuMemPoolImportPointer */
     EXEC_IMPORTED_PHYSICAL, /* handles: cuMemImportFromShareableHandle */
-    EXEC_EXTERNAL,          /* external memory, graphics resources */
+    EXEC_GRAPHICS,          /* mapped resources */
     EXEC_MULTICAST,
     EXEC_KINDS
 } exec_kind;
 
 /* What names memory: addresses, arrays and other objects, handles of physical memory, devices. */
 typedef enum exec_key_space { EXEC_ADDRESSES = 0, EXEC_OBJECTS, EXEC_HANDLES, EXEC_DEVICE_NUMBERS } exec_key_space;
+
+typedef enum exec_kind_end {
+    EXEC_ENDS_WITH_CONTEXT = 0, /* the one that was current when it was made */
+    EXEC_MAY_END_WITH_CONTEXT,  /* the driver is asked for it when a context ends */
+    EXEC_OUTLIVES_CONTEXT,
+} exec_kind_end;
+
+typedef struct exec_kind_row {
+    const char *name; /* in the report */
+    exec_key_space space;
+    exec_kind_end end;
+} exec_kind_row;
+extern const exec_kind_row exec_kind_rows[EXEC_KINDS]; /* kinds.c */
 
 typedef struct exec_passed_key {
     uint64_t value;
@@ -433,16 +448,18 @@ typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
     strata_budget_account *account; /* a reservation; NULL: no budget counts it */
     unsigned stack;                 /* of the reservation: the runtime's number */
+    exec_kind kind;
     size_t bytes;
     CUcontext context;  /* the current one */
     const void *caller; /* the hook's return address */
 } exec_charge;
 
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge);
+CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller,
+                           exec_charge *charge);
 
 /* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
-CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key);
+CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key);
 
 /* Whether memory was passed on with this key. */
 bool exec_passed_has(exec_kind kind, uint64_t key);
@@ -546,8 +563,9 @@ uint32_t exec_caller_stack(void);
 /* The statistics layer of a device's stack. NULL: it has none. */
 strata_resource *exec_statistics_of(const exec_device *device);
 
-/* After a request failed with the status, whose error is the thread's last one. Any thread. */
-void exec_refusal_note(const exec_device *device, size_t bytes, strata_status status);
+/* After a request failed with the status, whose error is the thread's last one. `kind`: the name of what was asked for;
+ * NULL: memory of the stack. Any thread. */
+void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes, strata_status status);
 void exec_refusals_emit(strata_emitter *emitter);
 
 typedef enum exec_wrong_free {

@@ -20,12 +20,7 @@ static exec_passed_sums sums[EXEC_KINDS][LIBRARIES]; /* [kind][0]: all of it; gu
 
 static exec_passed_key key_of(exec_kind kind, uint64_t value)
 {
-    static const uint8_t spaces[EXEC_KINDS] = {
-        [EXEC_ARRAY] = EXEC_OBJECTS,     [EXEC_EXTERNAL] = EXEC_OBJECTS,
-        [EXEC_PHYSICAL] = EXEC_HANDLES,  [EXEC_IMPORTED_PHYSICAL] = EXEC_HANDLES,
-        [EXEC_MULTICAST] = EXEC_HANDLES, [EXEC_GRAPH] = EXEC_DEVICE_NUMBERS,
-    };
-    return (exec_passed_key){value, spaces[kind]};
+    return (exec_passed_key){value, exec_kind_rows[kind].space};
 }
 
 static strata_tag library_of(const void *caller)
@@ -38,21 +33,18 @@ static strata_tag library_of(const void *caller)
 
 static bool ends_with_context(exec_kind kind)
 {
-    return kind != EXEC_PHYSICAL && kind != EXEC_POOLED && kind != EXEC_IMPORTED_PHYSICAL && kind != EXEC_MULTICAST &&
-           kind != EXEC_GRAPH;
+    return exec_kind_rows[kind].end == EXEC_ENDS_WITH_CONTEXT;
 }
 
-/* The driver is asked for it when a context ends: host memory is made too often to ask for its context, and memory of
- * pools may be gone with the context of its stream. */
 static bool is_asked_for_later(exec_kind kind)
 {
-    return kind == EXEC_HOST || kind == EXEC_REGISTERED || kind == EXEC_POOLED;
+    return exec_kind_rows[kind].end == EXEC_MAY_END_WITH_CONTEXT;
 }
 
 static CUcontext ask_for_context(exec_kind kind)
 {
     CUcontext context = NULL;
-    if (ends_with_context(kind) && !is_asked_for_later(kind))
+    if (ends_with_context(kind))
         strata_cu.CtxGetCurrent(&context);
     return context;
 }
@@ -171,13 +163,14 @@ static strata_status reserve(exec_charge *charge)
 static CUresult refuse(const exec_charge *charge, strata_status status)
 {
     exec_count(&exec_counts_now.refused);
-    exec_refusal_note(charge->device, charge->bytes, status);
+    exec_refusal_note(charge->device, exec_kind_rows[charge->kind].name, charge->bytes, status);
     return exec_result_of(status);
 }
 
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge)
+CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller, exec_charge *charge)
 {
-    *charge = (exec_charge){.device = here->device, .bytes = bytes, .context = here->context, .caller = caller};
+    *charge =
+        (exec_charge){.device = here->device, .kind = kind, .bytes = bytes, .context = here->context, .caller = caller};
     if (here->refused)
         return CUDA_ERROR_NOT_PERMITTED;
     if (!here->device || !here->device->account || !bytes)
@@ -249,8 +242,9 @@ void exec_passed_move(exec_device *device)
     visit_found(is_of_device_and_former, move_found, device);
 }
 
-static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
+static void keep(const exec_charge *charge, uint64_t key)
 {
+    const exec_kind kind = charge->kind;
     const exec_passed_facts facts = {.key = key_of(kind, key),
                                      .kind = kind,
                                      .holders = 1,
@@ -269,12 +263,12 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
         move_charge(facts.key);
 }
 
-CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
+CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key)
 {
     if (result == CUDA_SUCCESS && !exec_is_forked()) {
         if (charge->device)
             exec_device_meet_reset_beside(charge->device);
-        keep(charge, kind, key);
+        keep(charge, key);
     } else {
         close_account(charge->account);
     }
@@ -455,12 +449,12 @@ void exec_passed_forget(CUcontext context)
 /* ---- what the driver holds for a device ---- */
 
 /* What does not fit is counted without a reservation. */
-static exec_charge reserve_amount(exec_device *device, size_t bytes)
+static exec_charge reserve_amount(exec_device *device, exec_kind kind, size_t bytes)
 {
     const exec_here here = {.device = device};
     exec_charge charge;
     strata_error_suppress_begin();
-    exec_charge_begin(&here, bytes, NULL, &charge);
+    exec_charge_begin(&here, kind, bytes, NULL, &charge);
     strata_error_suppress_end(false);
     return charge;
 }
@@ -488,7 +482,7 @@ void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
     if (!take_out_amount(&facts, bytes))
         return;
     close_account(facts.account);
-    const exec_charge charge = reserve_amount(device, bytes);
+    const exec_charge charge = reserve_amount(device, kind, bytes);
     facts.account = charge.account;
     facts.stack = charge.stack;
     facts.bytes = bytes;
