@@ -197,7 +197,11 @@ bool exec_device_has_its_context(const exec_device *device);
 void exec_device_meet_reset(int ordinal);
 
 /* As above, but only while a call resets the device: where each call comes by. */
-void exec_device_meet_reset_beside(exec_device *device);
+static inline void exec_device_meet_reset_beside(exec_device *device)
+{
+    if (__builtin_expect(atomic_load(&device->resets) != 0, 0))
+        exec_device_meet_reset(device->ordinal);
+}
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
@@ -422,6 +426,7 @@ typedef struct exec_kind_row {
     const char *name; /* in the report */
     exec_key_space space;
     exec_kind_end end;
+    bool is_asked_for; /* by exec_passed_has, also where nothing is reported */
 } exec_kind_row;
 extern const exec_kind_row exec_kind_rows[EXEC_KINDS]; /* kinds.c */
 

@@ -110,16 +110,18 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
     return bytes;
 }
 
+/* The same of an array without layers and levels, which programs make the most of. */
+static size_t plain_array_bytes(const CUDA_ARRAY_DESCRIPTOR *array)
+{
+    return times(times(times(channel_bytes(array->Format), array->NumChannels), array->Width), array->Height);
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
 {
     __typeof__(&cuArrayCreate_v2) real = EXEC_REAL(cuArrayCreate_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUDA_ARRAY3D_DESCRIPTOR whole = {0};
-    if (array)
-        whole = (CUDA_ARRAY3D_DESCRIPTOR){
-            .Width = array->Width, .Height = array->Height, .Format = array->Format, .NumChannels = array->NumChannels};
-    CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? array_bytes(&whole, 1) : 0, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? plain_array_bytes(array) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;

@@ -23,6 +23,12 @@ static exec_passed_key key_of(exec_kind kind, uint64_t value)
     return (exec_passed_key){value, exec_kind_rows[kind].space};
 }
 
+/* Without a budget and a report nothing tells of most memory: then it is not entered. */
+static bool is_entered(exec_kind kind)
+{
+    return exec_settings_now.counts || exec_kind_rows[kind].is_asked_for;
+}
+
 static strata_tag library_of(const void *caller)
 {
     const strata_tag tag = exec_settings_now.report == EXEC_REPORT_NONE ? 0 : exec_caller_tag(caller);
@@ -57,13 +63,20 @@ static void add_to(exec_passed_sums *sum, size_t bytes)
     sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
 }
 
+/* Read without the lock, written under it alone: no addition of the processor's that locks the bus is needed. */
+static void change_passed_on(exec_device *device, uint64_t difference)
+{
+    const uint64_t before = atomic_load_explicit(&device->passed_on, memory_order_relaxed);
+    atomic_store_explicit(&device->passed_on, before + difference, memory_order_relaxed);
+}
+
 static void count_bytes(const exec_passed_facts *facts, size_t bytes)
 {
     add_to(&sums[facts->kind][0], bytes);
     if (facts->library)
         add_to(&sums[facts->kind][facts->library], bytes);
     if (facts->device)
-        atomic_fetch_add(&facts->device->passed_on, bytes);
+        change_passed_on(facts->device, bytes);
 }
 
 static void discount_bytes(const exec_passed_facts *facts)
@@ -72,7 +85,7 @@ static void discount_bytes(const exec_passed_facts *facts)
     if (facts->library)
         sums[facts->kind][facts->library].live -= facts->bytes;
     if (facts->device)
-        atomic_fetch_sub(&facts->device->passed_on, facts->bytes);
+        change_passed_on(facts->device, 0 - (uint64_t)facts->bytes);
 }
 
 static void count_call(exec_kind kind, strata_tag library)
@@ -84,20 +97,37 @@ static void count_call(exec_kind kind, strata_tag library)
 
 /* ---- entries, under the lock ---- */
 
+/* Field by field, from registers to the entry: a copy of the whole would have to wait for its parts to be stored. */
+static inline __attribute__((always_inline)) void write_facts(exec_passed_facts *to, const exec_passed_facts *from)
+{
+    to->key.value = from->key.value;
+    to->key.space = from->key.space;
+    to->kind = from->kind;
+    to->holders = from->holders;
+    to->bytes = from->bytes;
+    to->account = from->account;
+    to->stack = from->stack;
+    to->device = from->device;
+    to->context = from->context;
+    to->library = from->library;
+}
+
 /* An entry of that key is of memory whose end was not seen. Returns its account, to be closed outside of the lock.
  * Without host memory the new one's charge stays for ever: memory is never counted too low. */
-static strata_budget_account *put(const exec_passed_facts *facts)
+static inline __attribute__((always_inline)) strata_budget_account *put(const exec_passed_facts *facts)
 {
     strata_budget_account *stale = NULL;
-    passed **link = passed_link(facts->key);
-    if (*link) {
-        stale = (*link)->facts.account;
-        discount_bytes(&(*link)->facts);
-        (*link)->facts = *facts;
-    } else if (!passed_add(link, facts)) {
+    passed **link = passed_link(facts->key), *entry = *link;
+    if (__builtin_expect(entry != NULL, 0)) {
+        stale = entry->facts.account;
+        discount_bytes(&entry->facts);
+    } else if (!(entry = passed_add(link))) {
         return NULL;
     }
-    count_bytes(facts, facts->bytes);
+    write_facts(&entry->facts, facts);
+    count_bytes(&entry->facts, facts->bytes);
+    if (__builtin_expect(passed_now.entry_count > passed_now.bucket_count, 0))
+        passed_grow();
     return stale;
 }
 
@@ -268,7 +298,8 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key)
     if (result == CUDA_SUCCESS && !exec_is_forked()) {
         if (charge->device)
             exec_device_meet_reset_beside(charge->device);
-        keep(charge, key);
+        if (is_entered(charge->kind))
+            keep(charge, key);
     } else {
         close_account(charge->account);
     }
@@ -309,6 +340,8 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
 {
     if (!exec_open_driver()) /* it may be the program's first call; the report comes at the driver's end */
         return;
+    if (!is_entered(kind))
+        return;
     const exec_passed_facts facts = {.key = key_of(kind, key),
                                      .kind = kind,
                                      .holders = 1,
@@ -342,7 +375,7 @@ void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 
 void exec_passed_called(exec_kind kind, const void *caller)
 {
-    if (exec_is_forked())
+    if (!is_entered(kind) || exec_is_forked())
         return;
     const strata_tag library = library_of(caller);
     strata_spin_take(&lock);
@@ -363,7 +396,7 @@ exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
 void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 {
     release->facts.holders = 0;
-    if (exec_is_forked())
+    if (!is_entered(kind) || exec_is_forked())
         return;
     strata_spin_take(&lock);
     passed **link = passed_link(key_of(kind, key));
@@ -479,7 +512,7 @@ void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
 {
     exec_passed_facts facts = {
         .key = key_of(kind, (uint64_t)device->ordinal), .kind = kind, .holders = 1, .device = device};
-    if (!take_out_amount(&facts, bytes))
+    if (!is_entered(kind) || !take_out_amount(&facts, bytes))
         return;
     close_account(facts.account);
     const exec_charge charge = reserve_amount(device, kind, bytes);
