@@ -441,8 +441,8 @@ typedef struct exec_passed_facts {
     exec_kind kind;
     uint32_t holders;
     size_t bytes;
-    strata_budget_account *account; /* its reservation; NULL: no budget counts it */
-    unsigned stack;                 /* of the reservation: the runtime's number */
+    strata_budget_account *account; /* that is charged with it; NULL: no budget counts it */
+    unsigned stack;                 /* of the account: the runtime's number */
     exec_device *device;            /* NULL: of none */
     CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
     strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
@@ -451,8 +451,8 @@ typedef struct exec_passed_facts {
 /* Memory that is to be passed on, before and after the driver's call. */
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
-    strata_budget_account *account; /* a reservation; NULL: no budget counts it */
-    unsigned stack;                 /* of the reservation: the runtime's number */
+    strata_budget_account *account; /* that is charged; NULL: no budget counts it */
+    unsigned stack;                 /* of the account: the runtime's number */
     exec_kind kind;
     size_t bytes;
     CUcontext context;  /* the current one */

@@ -1,8 +1,8 @@
 /* Memory that the driver gave although a stack is there: how much of what, for which library, and its charge to the
  * stack's budget.
  *
- * A charge is a reservation in the budget, which refuses it like a request of that size. Memory may outlive the stack
- * that it was charged to, which ends with the primary context: the device's next stack takes the charge over. */
+ * The budget refuses a charge like a request of that size. Memory may outlive the stack that it was charged to, which
+ * ends with the primary context: the device's next stack takes the charge over. */
 #include "adapters/exec/exec.h"
 
 #include "adapters/exec/passed_table.h"
@@ -10,6 +10,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 #include "driver/driver.h"
+#include "resources/budget/take.h"
 
 #include <strata/runtime.h>
 
@@ -112,29 +113,48 @@ static inline __attribute__((always_inline)) void write_facts(exec_passed_facts 
     to->library = from->library;
 }
 
-/* An entry of that key is of memory whose end was not seen. Returns its account, to be closed outside of the lock.
- * Without host memory the new one's charge stays for ever: memory is never counted too low. */
-static inline __attribute__((always_inline)) strata_budget_account *put(const exec_passed_facts *facts)
+/* An account and its bytes. */
+typedef struct charged {
+    strata_budget_account *account; /* NULL: nothing is charged */
+    size_t bytes;
+} charged;
+
+/* More than there can be is refused as what does not fit. */
+static size_t charged_bytes(size_t bytes)
 {
-    strata_budget_account *stale = NULL;
+    static const size_t most = (size_t)INT64_MAX / 2;
+    return exec_least(bytes, most);
+}
+
+/* Outside of the lock. */
+static void give_back(charged what)
+{
+    if (what.account)
+        budget_give(what.account, charged_bytes(what.bytes));
+}
+
+static charged charge_of(const exec_passed_facts *facts)
+{
+    return (charged){facts->account, facts->bytes};
+}
+
+/* An entry of that key is of memory whose end was not seen. Returns its charge, to be given back outside of the lock.
+ * Without host memory the new one's charge stays for ever: memory is never counted too low. */
+static inline __attribute__((always_inline)) charged put(const exec_passed_facts *facts)
+{
+    charged stale = {0};
     passed **link = passed_link(facts->key), *entry = *link;
     if (__builtin_expect(entry != NULL, 0)) {
-        stale = entry->facts.account;
+        stale = charge_of(&entry->facts);
         discount_bytes(&entry->facts);
     } else if (!(entry = passed_add(link))) {
-        return NULL;
+        return stale;
     }
     write_facts(&entry->facts, facts);
     count_bytes(&entry->facts, facts->bytes);
     if (__builtin_expect(passed_now.entry_count > passed_now.bucket_count, 0))
         passed_grow();
     return stale;
-}
-
-static void close_account(strata_budget_account *account)
-{
-    if (account)
-        strata_budget_account_close(account);
 }
 
 /* ---- searches ---- */
@@ -181,13 +201,14 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
-/* More than there can be is refused as what does not fit. */
-static strata_status reserve(exec_charge *charge)
+static strata_status take(exec_charge *charge)
 {
-    static const size_t most = (size_t)INT64_MAX / 2;     /* that can be reserved */
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
-    return strata_budget_reserve(charge->device->account, exec_least(charge->bytes, most), "passed on",
-                                 &charge->account);
+    strata_budget_account *account = charge->device->account;
+    const strata_status status = budget_take(account, charged_bytes(charge->bytes));
+    if (status == STRATA_SUCCESS)
+        charge->account = account;
+    return status;
 }
 
 static CUresult refuse(const exec_charge *charge, strata_status status)
@@ -206,9 +227,9 @@ CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, 
     if (!here->device || !here->device->account || !bytes)
         return CUDA_SUCCESS;
     exec_device_meet_reset(here->device->ordinal); /* the budget has room for what has ended */
-    strata_status status = reserve(charge);
+    strata_status status = take(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
-        status = reserve(charge);
+        status = take(charge);
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
 }
 
@@ -233,17 +254,17 @@ static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
     return former;
 }
 
-/* The old reservation goes first: a shared budget counts both. What does not fit then is counted without one. */
+/* The old charge goes first: a shared budget counts both. What does not fit then is counted without one. */
 static void move_charge(exec_passed_key key)
 {
     exec_passed_facts facts;
     if (!take_out_former(key, &facts))
         return;
     exec_charge charge = {.device = facts.device, .bytes = facts.bytes};
-    close_account(facts.account);
+    give_back(charge_of(&facts));
     strata_error_suppress_begin();
     if (charge.device->account)
-        (void)reserve(&charge);
+        (void)take(&charge);
     strata_error_suppress_end(false);
     strata_spin_take(&lock);
     passed *entry = passed_find(key);
@@ -253,7 +274,7 @@ static void move_charge(exec_passed_key key)
         charge.account = NULL;
     }
     strata_spin_release(&lock);
-    close_account(charge.account); /* the memory was freed meanwhile */
+    give_back((charged){charge.account, charge.bytes}); /* the memory was freed meanwhile */
 }
 
 static bool is_of_device_and_former(const exec_passed_facts *facts, const void *device)
@@ -285,10 +306,10 @@ static void keep(const exec_charge *charge, uint64_t key)
                                      .context = ends_with_context(kind) ? charge->context : NULL,
                                      .library = library_of(charge->caller)};
     strata_spin_take(&lock);
-    strata_budget_account *stale = put(&facts);
+    const charged stale = put(&facts);
     count_call(kind, facts.library);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
     if (is_of_former_stack(&facts)) /* the device has got another stack during the call */
         move_charge(facts.key);
 }
@@ -301,7 +322,7 @@ CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key)
         if (is_entered(charge->kind))
             keep(charge, key);
     } else {
-        close_account(charge->account);
+        give_back((charged){charge->account, charge->bytes});
     }
     return result;
 }
@@ -348,7 +369,7 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
                                      .bytes = bytes,
                                      .context = ask_for_context(kind),
                                      .library = library_of(caller)};
-    strata_budget_account *stale = NULL;
+    charged stale = {0};
     strata_spin_take(&lock);
     passed *entry = has_holders(kind) ? passed_find(facts.key) : NULL;
     if (entry)
@@ -357,7 +378,7 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
         stale = put(&facts);
     count_call(kind, facts.library);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
@@ -412,7 +433,7 @@ void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 
 static void put_back(const exec_passed_facts *facts)
 {
-    strata_budget_account *stale = NULL;
+    charged stale = {0};
     strata_spin_take(&lock);
     passed *entry = facts->holders > 1 ? passed_find(facts->key) : NULL;
     if (entry)
@@ -420,7 +441,7 @@ static void put_back(const exec_passed_facts *facts)
     else
         stale = put(facts);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 /* The driver knows no address of memory that is gone. */
@@ -440,7 +461,7 @@ CUresult exec_release_end(const exec_release *release, CUresult result)
     if (result != CUDA_SUCCESS && facts->holders && !ended)
         put_back(facts);
     else if (facts->holders == 1)
-        close_account(facts->account);
+        give_back(charge_of(facts));
     return result;
 }
 
@@ -481,8 +502,8 @@ void exec_passed_forget(CUcontext context)
 
 /* ---- what the driver holds for a device ---- */
 
-/* What does not fit is counted without a reservation. */
-static exec_charge reserve_amount(exec_device *device, exec_kind kind, size_t bytes)
+/* What does not fit is counted without a charge. */
+static exec_charge charge_amount(exec_device *device, exec_kind kind, size_t bytes)
 {
     const exec_here here = {.device = device};
     exec_charge charge;
@@ -492,7 +513,7 @@ static exec_charge reserve_amount(exec_device *device, exec_kind kind, size_t by
     return charge;
 }
 
-/* False: it is what it was before. Else the reservation of before has been taken out, for the caller to close. */
+/* False: it is what it was before. Else the charge of before has been taken out, for the caller to give back. */
 static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
 {
     strata_spin_take(&lock);
@@ -506,23 +527,23 @@ static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
     return changes;
 }
 
-/* No lock is held around the reservation, which may ask the loader for the caller's name. Of two threads that set an
- * amount at once each puts its own, and closes what it finds. */
+/* No lock is held around the charge, which may ask the loader for the caller's name. Of two threads that set an amount
+ * at once each puts its own, and gives back what it finds. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
 {
     exec_passed_facts facts = {
         .key = key_of(kind, (uint64_t)device->ordinal), .kind = kind, .holders = 1, .device = device};
     if (!is_entered(kind) || !take_out_amount(&facts, bytes))
         return;
-    close_account(facts.account);
-    const exec_charge charge = reserve_amount(device, kind, bytes);
+    give_back(charge_of(&facts));
+    const exec_charge charge = charge_amount(device, kind, bytes);
     facts.account = charge.account;
     facts.stack = charge.stack;
     facts.bytes = bytes;
     strata_spin_take(&lock);
-    strata_budget_account *stale = put(&facts);
+    const charged stale = put(&facts);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 bool exec_make_room(const exec_here *here)
