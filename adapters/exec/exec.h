@@ -459,9 +459,19 @@ typedef struct exec_charge {
     const void *caller; /* the hook's return address */
 } exec_charge;
 
+/* Of a device with a budget. */
+CUresult exec_charge_budget(exec_charge *charge);
+
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
-CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller,
-                           exec_charge *charge);
+static inline CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller,
+                                         exec_charge *charge)
+{
+    *charge =
+        (exec_charge){.device = here->device, .kind = kind, .bytes = bytes, .context = here->context, .caller = caller};
+    if (here->refused)
+        return CUDA_ERROR_NOT_PERMITTED;
+    return here->device && here->device->account && bytes ? exec_charge_budget(charge) : CUDA_SUCCESS;
+}
 
 /* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
 CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key);

@@ -71,7 +71,7 @@ static void change_passed_on(exec_device *device, uint64_t difference)
     atomic_store_explicit(&device->passed_on, before + difference, memory_order_relaxed);
 }
 
-static void count_bytes(const exec_passed_facts *facts, size_t bytes)
+static inline __attribute__((always_inline)) void count_bytes(const exec_passed_facts *facts, size_t bytes)
 {
     add_to(&sums[facts->kind][0], bytes);
     if (facts->library)
@@ -80,7 +80,7 @@ static void count_bytes(const exec_passed_facts *facts, size_t bytes)
         change_passed_on(facts->device, bytes);
 }
 
-static void discount_bytes(const exec_passed_facts *facts)
+static inline __attribute__((always_inline)) void discount_bytes(const exec_passed_facts *facts)
 {
     sums[facts->kind][0].live -= facts->bytes;
     if (facts->library)
@@ -218,17 +218,11 @@ static CUresult refuse(const exec_charge *charge, strata_status status)
     return exec_result_of(status);
 }
 
-CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller, exec_charge *charge)
+CUresult exec_charge_budget(exec_charge *charge)
 {
-    *charge =
-        (exec_charge){.device = here->device, .kind = kind, .bytes = bytes, .context = here->context, .caller = caller};
-    if (here->refused)
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!here->device || !here->device->account || !bytes)
-        return CUDA_SUCCESS;
-    exec_device_meet_reset(here->device->ordinal); /* the budget has room for what has ended */
+    exec_device_meet_reset(charge->device->ordinal); /* the budget has room for what has ended */
     strata_status status = take(charge);
-    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
 }
