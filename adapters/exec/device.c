@@ -378,24 +378,33 @@ static _Thread_local struct {
     exec_here here;
 } last;
 
-exec_here exec_device_here(void)
+static exec_here without_driver(void)
 {
-    CUcontext context = NULL;
-    if (!exec_open_driver())
-        return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed &&
-                                      !atomic_load_explicit(&early, memory_order_relaxed)};
-    if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
-        return (exec_here){0};
-    const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
-    if (last.context == context && last.changes == now)
-        return last.here;
+    return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed &&
+                                  !atomic_load_explicit(&early, memory_order_relaxed)};
+}
+
+/* `now`: the changes, read before: what has changed since is seen by the next call. */
+static __attribute__((noinline)) exec_here look_anew(CUcontext context, uint64_t now)
+{
     exec_device *device = ready_with(context);
     exec_here here = device ? (exec_here){.device = device, .primary = true} : look_up(context);
     here.context = context;
     last.context = context;
-    last.changes = now; /* read before: what has changed since is seen by the next call */
+    last.changes = now;
     last.here = here;
     return here;
+}
+
+exec_here exec_device_here(void)
+{
+    CUcontext context = NULL;
+    if (!exec_open_driver())
+        return without_driver();
+    if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return (exec_here){0};
+    const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
+    return last.context == context && last.changes == now ? last.here : look_anew(context, now);
 }
 
 static bool has_several_devices(void)
@@ -527,12 +536,6 @@ void exec_device_meet_reset(int ordinal)
     const exec_device *device = exec_device_at((size_t)ordinal);
     if (device && look_for_reset && !exec_device_has_its_context(device))
         (void)look_for_reset(ordinal);
-}
-
-void exec_device_meet_reset_beside(exec_device *device)
-{
-    if (atomic_load(&device->resets))
-        exec_device_meet_reset(device->ordinal);
 }
 
 bool exec_device_enter(exec_device *device)

@@ -17,6 +17,7 @@
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     begins and ends of contexts; beside.c keeps those beside the primary ones
  *   passed.c       what is passed on: how much of what, and its charge; passed_table.c keeps it, passed_report.c tells
+ *   kinds.c        the kinds of it
  *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
  *   pools.c        the driver's pools
  *   graphs.c       memory of graphs' own nodes
@@ -196,7 +197,11 @@ bool exec_device_has_its_context(const exec_device *device);
 void exec_device_meet_reset(int ordinal);
 
 /* As above, but only while a call resets the device: where each call comes by. */
-void exec_device_meet_reset_beside(exec_device *device);
+static inline void exec_device_meet_reset_beside(exec_device *device)
+{
+    if (__builtin_expect(atomic_load(&device->resets) != 0, 0))
+        exec_device_meet_reset(device->ordinal);
+}
 
 /* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
 void exec_context_ending(CUcontext context);
@@ -397,18 +402,33 @@ typedef enum exec_kind {
     EXEC_ARRAY,
     EXEC_PHYSICAL, /* cuMemCreate */
     EXEC_GRAPH,    /* of graphs' own nodes: what the driver holds for them */
+    EXEC_EXTERNAL, /* another API's, while it is imported */
     /* From here on without a charge. */
     EXEC_HOST,
     EXEC_REGISTERED,        /* the program's own host memory */
     EXEC_IMPORTED,          /* addresses: cuIpcOpenMemHandle, cuMemPoolImportPointer */
     EXEC_IMPORTED_PHYSICAL, /* handles: cuMemImportFromShareableHandle */
-    EXEC_EXTERNAL,          /* external memory, graphics resources */
+    EXEC_GRAPHICS,          /* mapped resources */
     EXEC_MULTICAST,
     EXEC_KINDS
 } exec_kind;
 
 /* What names memory: addresses, arrays and other objects, handles of physical memory, devices. */
 typedef enum exec_key_space { EXEC_ADDRESSES = 0, EXEC_OBJECTS, EXEC_HANDLES, EXEC_DEVICE_NUMBERS } exec_key_space;
+
+typedef enum exec_kind_end {
+    EXEC_ENDS_WITH_CONTEXT = 0, /* the one that was current when it was made */
+    EXEC_MAY_END_WITH_CONTEXT,  /* the driver is asked for it when a context ends */
+    EXEC_OUTLIVES_CONTEXT,
+} exec_kind_end;
+
+typedef struct exec_kind_row {
+    const char *name; /* in the report */
+    exec_key_space space;
+    exec_kind_end end;
+    bool is_asked_for; /* by exec_passed_has, also where nothing is reported */
+} exec_kind_row;
+extern const exec_kind_row exec_kind_rows[EXEC_KINDS]; /* kinds.c */
 
 typedef struct exec_passed_key {
     uint64_t value;
@@ -421,8 +441,8 @@ typedef struct exec_passed_facts {
     exec_kind kind;
     uint32_t holders;
     size_t bytes;
-    strata_budget_account *account; /* its reservation; NULL: no budget counts it */
-    unsigned stack;                 /* of the reservation: the runtime's number */
+    strata_budget_account *account; /* that is charged with it; NULL: no budget counts it */
+    unsigned stack;                 /* of the account: the runtime's number */
     exec_device *device;            /* NULL: of none */
     CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
     strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
@@ -431,18 +451,30 @@ typedef struct exec_passed_facts {
 /* Memory that is to be passed on, before and after the driver's call. */
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
-    strata_budget_account *account; /* a reservation; NULL: no budget counts it */
-    unsigned stack;                 /* of the reservation: the runtime's number */
+    strata_budget_account *account; /* that is charged; NULL: no budget counts it */
+    unsigned stack;                 /* of the account: the runtime's number */
+    exec_kind kind;
     size_t bytes;
     CUcontext context;  /* the current one */
     const void *caller; /* the hook's return address */
 } exec_charge;
 
+/* Of a device with a budget. */
+CUresult exec_charge_budget(exec_charge *charge);
+
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge);
+static inline CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller,
+                                         exec_charge *charge)
+{
+    *charge =
+        (exec_charge){.device = here->device, .kind = kind, .bytes = bytes, .context = here->context, .caller = caller};
+    if (here->refused)
+        return CUDA_ERROR_NOT_PERMITTED;
+    return here->device && here->device->account && bytes ? exec_charge_budget(charge) : CUDA_SUCCESS;
+}
 
 /* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
-CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key);
+CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key);
 
 /* Whether memory was passed on with this key. */
 bool exec_passed_has(exec_kind kind, uint64_t key);
@@ -546,8 +578,9 @@ uint32_t exec_caller_stack(void);
 /* The statistics layer of a device's stack. NULL: it has none. */
 strata_resource *exec_statistics_of(const exec_device *device);
 
-/* After a request failed with the status, whose error is the thread's last one. Any thread. */
-void exec_refusal_note(const exec_device *device, size_t bytes, strata_status status);
+/* After a request failed with the status, whose error is the thread's last one. `kind`: the name of what was asked for;
+ * NULL: memory of the stack. Any thread. */
+void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes, strata_status status);
 void exec_refusals_emit(strata_emitter *emitter);
 
 typedef enum exec_wrong_free {

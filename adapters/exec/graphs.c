@@ -10,7 +10,8 @@ static void node_made(const void *caller)
 {
     (void)exec_device_here();
     exec_passed_called(EXEC_GRAPH, caller);
-    atomic_store_explicit(&has_nodes, true, memory_order_release);
+    if (exec_settings_now.counts)
+        atomic_store_explicit(&has_nodes, true, memory_order_release);
 }
 
 CUresult exec_graph_memory_captured(CUresult result, const void *caller)

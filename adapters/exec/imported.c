@@ -1,17 +1,24 @@
-/* Memory of others that the program maps: other processes, graphics, other interfaces. It is counted, and not charged:
- * its bytes are charged where it was made, or are no program's under Strata. Multicast objects have no memory of their
- * own. */
+/* Memory of others that the program maps. External memory is another API's, made by this process as a rule, and no hook
+ * saw that: it is charged while it is imported. Memory of other processes is charged where it was made, and counted
+ * here. So is what graphics resources have: its size is told when it is mapped already. Multicast objects have no
+ * memory of their own. */
 #include "adapters/exec/exec.h"
 
 /* ---- external memory ---- */
 
+/* What is mapped of it, buffers and arrays, is the same memory. A refused import leaves the handle the program's, as
+ * one that fails. */
 EXEC_EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
                                                     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    const CUresult result = EXEC_CALL(cuImportExternalMemory, out, description);
-    if (result == CUDA_SUCCESS && out && description)
-        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)*out, description->size, EXEC_CALLER);
-    return result;
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUresult result =
+        exec_charge_begin(&here, EXEC_EXTERNAL, description ? description->size : 0, EXEC_CALLER, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = EXEC_CALL(cuImportExternalMemory, out, description);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory)
@@ -26,7 +33,7 @@ EXEC_EXPORT CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory)
 static CUresult mapped(CUresult result, unsigned count, const CUgraphicsResource *resources, const void *caller)
 {
     for (unsigned i = 0; result == CUDA_SUCCESS && resources && i < count; i++)
-        exec_passed_note(EXEC_EXTERNAL, (uintptr_t)resources[i], 0, caller); /* the size is told with the address */
+        exec_passed_note(EXEC_GRAPHICS, (uintptr_t)resources[i], 0, caller); /* the size is told with the address */
     return result;
 }
 
@@ -34,7 +41,7 @@ static CUresult unmapped(CUresult result, unsigned count, const CUgraphicsResour
 {
     (void)caller;
     for (unsigned i = 0; result == CUDA_SUCCESS && resources && i < count; i++)
-        exec_passed_drop(EXEC_EXTERNAL, (uintptr_t)resources[i]); /* the resource stays, and with it its key */
+        exec_passed_drop(EXEC_GRAPHICS, (uintptr_t)resources[i]); /* the resource stays, and with it its key */
     return result;
 }
 
@@ -54,7 +61,7 @@ EXEC_EXPORT CUresult CUDAAPI cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *
 {
     const CUresult result = EXEC_CALL(cuGraphicsResourceGetMappedPointer_v2, address, bytes, resource);
     if (result == CUDA_SUCCESS && bytes)
-        exec_passed_grow(EXEC_EXTERNAL, (uintptr_t)resource, *bytes);
+        exec_passed_grow(EXEC_GRAPHICS, (uintptr_t)resource, *bytes);
     return result;
 }
 

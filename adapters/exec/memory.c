@@ -88,20 +88,20 @@ static strata_status serve_stream(exec_device *device, size_t bytes, CUstream st
 static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes, const void *caller)
 {
     exec_charge charge;
-    CUresult result = exec_charge_begin(here, bytes, caller, &charge);
+    CUresult result = exec_charge_begin(here, EXEC_LINEAR, bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = EXEC_CALL(cuMemAlloc_v2, out, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
         result = EXEC_CALL(cuMemAlloc_v2, out, bytes);
-    return exec_charge_end(&charge, result, EXEC_LINEAR, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 static CUresult answer(const exec_here *here, size_t bytes, strata_status status, _Atomic uint64_t *served)
 {
     exec_count(status == STRATA_SUCCESS ? served : &exec_counts_now.refused);
     if (status != STRATA_SUCCESS)
-        exec_refusal_note(here->device, bytes, status);
+        exec_refusal_note(here->device, NULL, bytes, status);
     return exec_result_of(status);
 }
 
@@ -141,13 +141,13 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
                                  CUstream stream, const void *caller)
 {
     exec_charge charge;
-    CUresult result = exec_charge_begin(here, bytes, caller, &charge);
+    CUresult result = exec_charge_begin(here, EXEC_POOLED, bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
         result = real(out, bytes, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 /* From the stack. `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. False: the
@@ -206,7 +206,7 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
     if (!captured && here.primary && here.device && exec_pool_is_default(here.device->ordinal, pool) &&
         serve_ordered(&here, out, bytes, stream, meant, caller, &result))
         return result;
-    result = exec_charge_begin(&here, captured ? 0 : bytes, caller, &charge);
+    result = exec_charge_begin(&here, EXEC_POOLED, captured ? 0 : bytes, caller, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
@@ -214,7 +214,7 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
         return exec_graph_memory_captured(result, caller);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, pool, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)

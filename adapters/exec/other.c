@@ -9,13 +9,13 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, u
     __typeof__(&cuMemAllocManaged) real = EXEC_REAL(cuMemAllocManaged);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_MANAGED, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, flags) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, flags);
-    return exec_charge_end(&charge, result, EXEC_MANAGED, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 /* The pitch is the driver's to choose; rows are a multiple of 512 bytes on all devices so far. */
@@ -34,13 +34,13 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     __typeof__(&cuMemAllocPitch_v2) real = EXEC_REAL(cuMemAllocPitch_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, pitched_bytes(width, height), EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_PITCHED, pitched_bytes(width, height), EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, pitch, width, height, element) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, pitch, width, height, element);
-    return exec_charge_end(&charge, result, EXEC_PITCHED, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 /* ---- arrays ---- */
@@ -110,22 +110,24 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
     return bytes;
 }
 
+/* The same of an array without layers and levels, which programs make the most of. */
+static size_t plain_array_bytes(const CUDA_ARRAY_DESCRIPTOR *array)
+{
+    return times(times(times(channel_bytes(array->Format), array->NumChannels), array->Width), array->Height);
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
 {
     __typeof__(&cuArrayCreate_v2) real = EXEC_REAL(cuArrayCreate_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUDA_ARRAY3D_DESCRIPTOR whole = {0};
-    if (array)
-        whole = (CUDA_ARRAY3D_DESCRIPTOR){
-            .Width = array->Width, .Height = array->Height, .Format = array->Format, .NumChannels = array->NumChannels};
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole, 1) : 0, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? plain_array_bytes(array) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array);
-    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *array)
@@ -133,13 +135,13 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
     __typeof__(&cuArray3DCreate_v2) real = EXEC_REAL(cuArray3DCreate_v2);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(array, 1) : 0, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? array_bytes(array, 1) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array);
-    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
@@ -155,13 +157,14 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
     __typeof__(&cuMipmappedArrayCreate) real = EXEC_REAL(cuMipmappedArrayCreate);
     const exec_here here = exec_device_here();
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, array ? array_bytes(array, levels) : 0, EXEC_CALLER, &charge);
+    CUresult result =
+        exec_charge_begin(&here, EXEC_ARRAY, array ? array_bytes(array, levels) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array, levels);
-    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -197,13 +200,13 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
     __typeof__(&cuMemCreate) real = EXEC_REAL(cuMemCreate);
     const exec_here here = charged_device(properties);
     exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, EXEC_CALLER, &charge);
+    CUresult result = exec_charge_begin(&here, EXEC_PHYSICAL, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, properties, flags) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, properties, flags);
-    return exec_charge_end(&charge, result, EXEC_PHYSICAL, result == CUDA_SUCCESS ? *out : 0);
+    return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)

@@ -1,8 +1,8 @@
 /* Memory that the driver gave although a stack is there: how much of what, for which library, and its charge to the
  * stack's budget.
  *
- * A charge is a reservation in the budget, which refuses it like a request of that size. Memory may outlive the stack
- * that it was charged to, which ends with the primary context: the device's next stack takes the charge over. */
+ * The budget refuses a charge like a request of that size. Memory may outlive the stack that it was charged to, which
+ * ends with the primary context: the device's next stack takes the charge over. */
 #include "adapters/exec/exec.h"
 
 #include "adapters/exec/passed_table.h"
@@ -10,6 +10,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 #include "driver/driver.h"
+#include "resources/budget/take.h"
 
 #include <strata/runtime.h>
 
@@ -20,12 +21,13 @@ static exec_passed_sums sums[EXEC_KINDS][LIBRARIES]; /* [kind][0]: all of it; gu
 
 static exec_passed_key key_of(exec_kind kind, uint64_t value)
 {
-    static const uint8_t spaces[EXEC_KINDS] = {
-        [EXEC_ARRAY] = EXEC_OBJECTS,     [EXEC_EXTERNAL] = EXEC_OBJECTS,
-        [EXEC_PHYSICAL] = EXEC_HANDLES,  [EXEC_IMPORTED_PHYSICAL] = EXEC_HANDLES,
-        [EXEC_MULTICAST] = EXEC_HANDLES, [EXEC_GRAPH] = EXEC_DEVICE_NUMBERS,
-    };
-    return (exec_passed_key){value, spaces[kind]};
+    return (exec_passed_key){value, exec_kind_rows[kind].space};
+}
+
+/* Without a budget and a report nothing tells of most memory: then it is not entered. */
+static bool is_entered(exec_kind kind)
+{
+    return exec_settings_now.counts || exec_kind_rows[kind].is_asked_for;
 }
 
 static strata_tag library_of(const void *caller)
@@ -38,21 +40,18 @@ static strata_tag library_of(const void *caller)
 
 static bool ends_with_context(exec_kind kind)
 {
-    return kind != EXEC_PHYSICAL && kind != EXEC_POOLED && kind != EXEC_IMPORTED_PHYSICAL && kind != EXEC_MULTICAST &&
-           kind != EXEC_GRAPH;
+    return exec_kind_rows[kind].end == EXEC_ENDS_WITH_CONTEXT;
 }
 
-/* The driver is asked for it when a context ends: host memory is made too often to ask for its context, and memory of
- * pools may be gone with the context of its stream. */
 static bool is_asked_for_later(exec_kind kind)
 {
-    return kind == EXEC_HOST || kind == EXEC_REGISTERED || kind == EXEC_POOLED;
+    return exec_kind_rows[kind].end == EXEC_MAY_END_WITH_CONTEXT;
 }
 
 static CUcontext ask_for_context(exec_kind kind)
 {
     CUcontext context = NULL;
-    if (ends_with_context(kind) && !is_asked_for_later(kind))
+    if (ends_with_context(kind))
         strata_cu.CtxGetCurrent(&context);
     return context;
 }
@@ -65,22 +64,29 @@ static void add_to(exec_passed_sums *sum, size_t bytes)
     sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
 }
 
-static void count_bytes(const exec_passed_facts *facts, size_t bytes)
+/* Read without the lock, written under it alone: no addition of the processor's that locks the bus is needed. */
+static void change_passed_on(exec_device *device, uint64_t difference)
+{
+    const uint64_t before = atomic_load_explicit(&device->passed_on, memory_order_relaxed);
+    atomic_store_explicit(&device->passed_on, before + difference, memory_order_relaxed);
+}
+
+static inline __attribute__((always_inline)) void count_bytes(const exec_passed_facts *facts, size_t bytes)
 {
     add_to(&sums[facts->kind][0], bytes);
     if (facts->library)
         add_to(&sums[facts->kind][facts->library], bytes);
     if (facts->device)
-        atomic_fetch_add(&facts->device->passed_on, bytes);
+        change_passed_on(facts->device, bytes);
 }
 
-static void discount_bytes(const exec_passed_facts *facts)
+static inline __attribute__((always_inline)) void discount_bytes(const exec_passed_facts *facts)
 {
     sums[facts->kind][0].live -= facts->bytes;
     if (facts->library)
         sums[facts->kind][facts->library].live -= facts->bytes;
     if (facts->device)
-        atomic_fetch_sub(&facts->device->passed_on, facts->bytes);
+        change_passed_on(facts->device, 0 - (uint64_t)facts->bytes);
 }
 
 static void count_call(exec_kind kind, strata_tag library)
@@ -92,27 +98,63 @@ static void count_call(exec_kind kind, strata_tag library)
 
 /* ---- entries, under the lock ---- */
 
-/* An entry of that key is of memory whose end was not seen. Returns its account, to be closed outside of the lock.
- * Without host memory the new one's charge stays for ever: memory is never counted too low. */
-static strata_budget_account *put(const exec_passed_facts *facts)
+/* Field by field, from registers to the entry: a copy of the whole would have to wait for its parts to be stored. */
+static inline __attribute__((always_inline)) void write_facts(exec_passed_facts *to, const exec_passed_facts *from)
 {
-    strata_budget_account *stale = NULL;
-    passed **link = passed_link(facts->key);
-    if (*link) {
-        stale = (*link)->facts.account;
-        discount_bytes(&(*link)->facts);
-        (*link)->facts = *facts;
-    } else if (!passed_add(link, facts)) {
-        return NULL;
-    }
-    count_bytes(facts, facts->bytes);
-    return stale;
+    to->key.value = from->key.value;
+    to->key.space = from->key.space;
+    to->kind = from->kind;
+    to->holders = from->holders;
+    to->bytes = from->bytes;
+    to->account = from->account;
+    to->stack = from->stack;
+    to->device = from->device;
+    to->context = from->context;
+    to->library = from->library;
 }
 
-static void close_account(strata_budget_account *account)
+/* An account and its bytes. */
+typedef struct charged {
+    strata_budget_account *account; /* NULL: nothing is charged */
+    size_t bytes;
+} charged;
+
+/* More than there can be is refused as what does not fit. */
+static size_t charged_bytes(size_t bytes)
 {
-    if (account)
-        strata_budget_account_close(account);
+    static const size_t most = (size_t)INT64_MAX / 2;
+    return exec_least(bytes, most);
+}
+
+/* Outside of the lock. */
+static void give_back(charged what)
+{
+    if (what.account)
+        budget_give(what.account, charged_bytes(what.bytes));
+}
+
+static charged charge_of(const exec_passed_facts *facts)
+{
+    return (charged){facts->account, facts->bytes};
+}
+
+/* An entry of that key is of memory whose end was not seen. Returns its charge, to be given back outside of the lock.
+ * Without host memory the new one's charge stays for ever: memory is never counted too low. */
+static inline __attribute__((always_inline)) charged put(const exec_passed_facts *facts)
+{
+    charged stale = {0};
+    passed **link = passed_link(facts->key), *entry = *link;
+    if (__builtin_expect(entry != NULL, 0)) {
+        stale = charge_of(&entry->facts);
+        discount_bytes(&entry->facts);
+    } else if (!(entry = passed_add(link))) {
+        return stale;
+    }
+    write_facts(&entry->facts, facts);
+    count_bytes(&entry->facts, facts->bytes);
+    if (__builtin_expect(passed_now.entry_count > passed_now.bucket_count, 0))
+        passed_grow();
+    return stale;
 }
 
 /* ---- searches ---- */
@@ -159,33 +201,29 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
-/* More than there can be is refused as what does not fit. */
-static strata_status reserve(exec_charge *charge)
+static strata_status take(exec_charge *charge)
 {
-    static const size_t most = (size_t)INT64_MAX / 2;     /* that can be reserved */
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
-    return strata_budget_reserve(charge->device->account, exec_least(charge->bytes, most), "passed on",
-                                 &charge->account);
+    strata_budget_account *account = charge->device->account;
+    const strata_status status = budget_take(account, charged_bytes(charge->bytes));
+    if (status == STRATA_SUCCESS)
+        charge->account = account;
+    return status;
 }
 
 static CUresult refuse(const exec_charge *charge, strata_status status)
 {
     exec_count(&exec_counts_now.refused);
-    exec_refusal_note(charge->device, charge->bytes, status);
+    exec_refusal_note(charge->device, exec_kind_rows[charge->kind].name, charge->bytes, status);
     return exec_result_of(status);
 }
 
-CUresult exec_charge_begin(const exec_here *here, size_t bytes, const void *caller, exec_charge *charge)
+CUresult exec_charge_budget(exec_charge *charge)
 {
-    *charge = (exec_charge){.device = here->device, .bytes = bytes, .context = here->context, .caller = caller};
-    if (here->refused)
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!here->device || !here->device->account || !bytes)
-        return CUDA_SUCCESS;
-    exec_device_meet_reset(here->device->ordinal); /* the budget has room for what has ended */
-    strata_status status = reserve(charge);
-    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
-        status = reserve(charge);
+    exec_device_meet_reset(charge->device->ordinal); /* the budget has room for what has ended */
+    strata_status status = take(charge);
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
+        status = take(charge);
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
 }
 
@@ -210,17 +248,17 @@ static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
     return former;
 }
 
-/* The old reservation goes first: a shared budget counts both. What does not fit then is counted without one. */
+/* The old charge goes first: a shared budget counts both. What does not fit then is counted without one. */
 static void move_charge(exec_passed_key key)
 {
     exec_passed_facts facts;
     if (!take_out_former(key, &facts))
         return;
     exec_charge charge = {.device = facts.device, .bytes = facts.bytes};
-    close_account(facts.account);
+    give_back(charge_of(&facts));
     strata_error_suppress_begin();
     if (charge.device->account)
-        (void)reserve(&charge);
+        (void)take(&charge);
     strata_error_suppress_end(false);
     strata_spin_take(&lock);
     passed *entry = passed_find(key);
@@ -230,7 +268,7 @@ static void move_charge(exec_passed_key key)
         charge.account = NULL;
     }
     strata_spin_release(&lock);
-    close_account(charge.account); /* the memory was freed meanwhile */
+    give_back((charged){charge.account, charge.bytes}); /* the memory was freed meanwhile */
 }
 
 static bool is_of_device_and_former(const exec_passed_facts *facts, const void *device)
@@ -249,8 +287,9 @@ void exec_passed_move(exec_device *device)
     visit_found(is_of_device_and_former, move_found, device);
 }
 
-static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
+static void keep(const exec_charge *charge, uint64_t key)
 {
+    const exec_kind kind = charge->kind;
     const exec_passed_facts facts = {.key = key_of(kind, key),
                                      .kind = kind,
                                      .holders = 1,
@@ -261,22 +300,23 @@ static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
                                      .context = ends_with_context(kind) ? charge->context : NULL,
                                      .library = library_of(charge->caller)};
     strata_spin_take(&lock);
-    strata_budget_account *stale = put(&facts);
+    const charged stale = put(&facts);
     count_call(kind, facts.library);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
     if (is_of_former_stack(&facts)) /* the device has got another stack during the call */
         move_charge(facts.key);
 }
 
-CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
+CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key)
 {
     if (result == CUDA_SUCCESS && !exec_is_forked()) {
         if (charge->device)
             exec_device_meet_reset_beside(charge->device);
-        keep(charge, kind, key);
+        if (is_entered(charge->kind))
+            keep(charge, key);
     } else {
-        close_account(charge->account);
+        give_back((charged){charge->account, charge->bytes});
     }
     return result;
 }
@@ -315,13 +355,15 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
 {
     if (!exec_open_driver()) /* it may be the program's first call; the report comes at the driver's end */
         return;
+    if (!is_entered(kind))
+        return;
     const exec_passed_facts facts = {.key = key_of(kind, key),
                                      .kind = kind,
                                      .holders = 1,
                                      .bytes = bytes,
                                      .context = ask_for_context(kind),
                                      .library = library_of(caller)};
-    strata_budget_account *stale = NULL;
+    charged stale = {0};
     strata_spin_take(&lock);
     passed *entry = has_holders(kind) ? passed_find(facts.key) : NULL;
     if (entry)
@@ -330,7 +372,7 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
         stale = put(&facts);
     count_call(kind, facts.library);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
@@ -348,7 +390,7 @@ void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 
 void exec_passed_called(exec_kind kind, const void *caller)
 {
-    if (exec_is_forked())
+    if (!is_entered(kind) || exec_is_forked())
         return;
     const strata_tag library = library_of(caller);
     strata_spin_take(&lock);
@@ -369,7 +411,7 @@ exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
 void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 {
     release->facts.holders = 0;
-    if (exec_is_forked())
+    if (!is_entered(kind) || exec_is_forked())
         return;
     strata_spin_take(&lock);
     passed **link = passed_link(key_of(kind, key));
@@ -385,7 +427,7 @@ void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
 
 static void put_back(const exec_passed_facts *facts)
 {
-    strata_budget_account *stale = NULL;
+    charged stale = {0};
     strata_spin_take(&lock);
     passed *entry = facts->holders > 1 ? passed_find(facts->key) : NULL;
     if (entry)
@@ -393,7 +435,7 @@ static void put_back(const exec_passed_facts *facts)
     else
         stale = put(facts);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 /* The driver knows no address of memory that is gone. */
@@ -413,7 +455,7 @@ CUresult exec_release_end(const exec_release *release, CUresult result)
     if (result != CUDA_SUCCESS && facts->holders && !ended)
         put_back(facts);
     else if (facts->holders == 1)
-        close_account(facts->account);
+        give_back(charge_of(facts));
     return result;
 }
 
@@ -454,18 +496,18 @@ void exec_passed_forget(CUcontext context)
 
 /* ---- what the driver holds for a device ---- */
 
-/* What does not fit is counted without a reservation. */
-static exec_charge reserve_amount(exec_device *device, size_t bytes)
+/* What does not fit is counted without a charge. */
+static exec_charge charge_amount(exec_device *device, exec_kind kind, size_t bytes)
 {
     const exec_here here = {.device = device};
     exec_charge charge;
     strata_error_suppress_begin();
-    exec_charge_begin(&here, bytes, NULL, &charge);
+    exec_charge_begin(&here, kind, bytes, NULL, &charge);
     strata_error_suppress_end(false);
     return charge;
 }
 
-/* False: it is what it was before. Else the reservation of before has been taken out, for the caller to close. */
+/* False: it is what it was before. Else the charge of before has been taken out, for the caller to give back. */
 static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
 {
     strata_spin_take(&lock);
@@ -479,23 +521,23 @@ static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
     return changes;
 }
 
-/* No lock is held around the reservation, which may ask the loader for the caller's name. Of two threads that set an
- * amount at once each puts its own, and closes what it finds. */
+/* No lock is held around the charge, which may ask the loader for the caller's name. Of two threads that set an amount
+ * at once each puts its own, and gives back what it finds. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
 {
     exec_passed_facts facts = {
         .key = key_of(kind, (uint64_t)device->ordinal), .kind = kind, .holders = 1, .device = device};
-    if (!take_out_amount(&facts, bytes))
+    if (!is_entered(kind) || !take_out_amount(&facts, bytes))
         return;
-    close_account(facts.account);
-    const exec_charge charge = reserve_amount(device, bytes);
+    give_back(charge_of(&facts));
+    const exec_charge charge = charge_amount(device, kind, bytes);
     facts.account = charge.account;
     facts.stack = charge.stack;
     facts.bytes = bytes;
     strata_spin_take(&lock);
-    strata_budget_account *stale = put(&facts);
+    const charged stale = put(&facts);
     strata_spin_release(&lock);
-    close_account(stale);
+    give_back(stale);
 }
 
 bool exec_make_room(const exec_here *here)

@@ -28,13 +28,13 @@ static void emit_library(strata_tag library, void *data)
     strata_emit_object_end(report->emitter);
 }
 
-static void emit_kind(strata_emitter *emitter, exec_kind kind, const char *name)
+static void emit_kind(strata_emitter *emitter, exec_kind kind)
 {
     kind_report report = {emitter, kind};
     const exec_passed_sums sums = exec_passed_read(kind, 0);
     if (!sums.calls)
         return;
-    strata_emit_object_begin(emitter, name);
+    strata_emit_object_begin(emitter, exec_kind_rows[kind].name);
     emit_sums(emitter, sums);
     strata_emit_object_begin(emitter, "by_library");
     exec_caller_visit(emit_library, &report);
@@ -52,25 +52,10 @@ static bool is_any(void)
 
 void exec_passed_emit(strata_emitter *emitter)
 {
-    static const char *const names[EXEC_KINDS] = {
-        [EXEC_LINEAR] = "linear",
-        [EXEC_PITCHED] = "pitched",
-        [EXEC_MANAGED] = "managed",
-        [EXEC_POOLED] = "pooled",
-        [EXEC_ARRAY] = "arrays",
-        [EXEC_PHYSICAL] = "physical",
-        [EXEC_GRAPH] = "graphs",
-        [EXEC_HOST] = "host",
-        [EXEC_REGISTERED] = "registered_host",
-        [EXEC_IMPORTED] = "imported",
-        [EXEC_IMPORTED_PHYSICAL] = "imported_physical",
-        [EXEC_EXTERNAL] = "external",
-        [EXEC_MULTICAST] = "multicast",
-    };
     if (!is_any())
         return;
     strata_emit_object_begin(emitter, "passed_on_to_the_driver");
     for (exec_kind kind = 0; kind < EXEC_KINDS; kind++)
-        emit_kind(emitter, kind, names[kind]);
+        emit_kind(emitter, kind);
     strata_emit_object_end(emitter);
 }

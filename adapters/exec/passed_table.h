@@ -1,4 +1,8 @@
-/* The table of what the driver gave, by what names it. Under passed.c's lock, all functions. */
+/* The table of what the driver gave, by what names it: buckets of entries, which double when there are more entries
+ * than buckets. Under passed.c's lock, all functions.
+ *
+ * A program may make and free such memory with each step, so that what the table adds to a call is a few nanoseconds:
+ * an entry is taken from those that ended, and nothing but its bucket is touched. */
 #ifndef STRATA_ADAPTERS_EXEC_PASSED_TABLE_H
 #define STRATA_ADAPTERS_EXEC_PASSED_TABLE_H
 
@@ -9,21 +13,65 @@ typedef struct passed {
     struct passed *next; /* of its bucket, or of those that are spare */
 } passed;
 
+typedef struct passed_table {
+    passed **buckets;
+    size_t bucket_count; /* a power of two */
+    size_t entry_count;
+    passed *spare;
+} passed_table;
+extern passed_table passed_now;
+
+/* Addresses end in zeros: the upper half of the product has all bits. */
+static inline passed **passed_bucket(exec_passed_key key)
+{
+    const uint64_t mixed = (key.value + key.space) * UINT64_C(0x9e3779b97f4a7c15);
+    return &passed_now.buckets[(mixed >> 32) & (passed_now.bucket_count - 1)];
+}
+
 /* Where the key's entry hangs; at a NULL: there is none. Good until the table changes. */
-passed **passed_link(exec_passed_key key);
-
-/* Adds an entry at the link of its key, where none is. False without host memory. */
-bool passed_add(passed **link, const exec_passed_facts *facts);
-
-/* The entry at the link ends. */
-void passed_remove(passed **link);
-
-/* Calls visit for each entry. Visit must not change the table. */
-void passed_visit(void (*visit)(const exec_passed_facts *facts, void *data), void *data);
+static inline passed **passed_link(exec_passed_key key)
+{
+    passed **at = passed_bucket(key);
+    while (*at && ((*at)->facts.key.value != key.value || (*at)->facts.key.space != key.space))
+        at = &(*at)->next;
+    return at;
+}
 
 static inline passed *passed_find(exec_passed_key key)
 {
     return *passed_link(key);
 }
+
+/* With more entries than buckets: doubles these. */
+void passed_grow(void);
+
+/* A spare entry from the heap. NULL without host memory. */
+passed *passed_new(void);
+
+/* Adds an entry, which the caller fills, at the link of its key, where none is. NULL without host memory. */
+static inline passed *passed_add(passed **link)
+{
+    passed *entry = passed_now.spare;
+    if (__builtin_expect(!entry, 0) && !(entry = passed_new()))
+        return NULL;
+    passed_now.spare = entry->next;
+    entry->next = NULL;
+    *link = entry;
+    passed_now.entry_count++;
+    return entry;
+}
+
+/* The entry at the link ends. What it says stays until another one takes its place. */
+static inline void passed_remove(passed **link)
+{
+    passed *entry = *link;
+    *link = entry->next;
+    entry->next = passed_now.spare;
+    passed_now.spare = entry;
+    passed_now.entry_count--;
+}
+
+/* Calls visit for each entry. Visit must not change the table. */
+void passed_visit(void (*visit)(const exec_passed_facts *facts, void *data), void *data);
 
 #endif

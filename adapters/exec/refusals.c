@@ -23,6 +23,7 @@ typedef struct refusal {
     int device;
     strata_status status;
     uint32_t call_stack;
+    const char *kind; /* of memory that the driver gives; NULL: the stack's */
     uint64_t times;
     /* of the latest one */
     size_t requested;
@@ -81,7 +82,7 @@ static void find_holders(const exec_device *device, holder holders[HOLDERS])
 static bool is_same(const refusal *one, const refusal *other)
 {
     return one->library == other->library && one->device == other->device && one->status == other->status &&
-           one->call_stack == other->call_stack;
+           one->call_stack == other->call_stack && one->kind == other->kind;
 }
 
 static void enter(const refusal *now)
@@ -101,7 +102,7 @@ static void enter(const refusal *now)
     pthread_mutex_unlock(&lock);
 }
 
-void exec_refusal_note(const exec_device *device, size_t bytes, strata_status status)
+void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes, strata_status status)
 {
     const strata_error error = *strata_last_error(); /* what follows may overwrite it */
     if (exec_settings_now.report == EXEC_REPORT_NONE || status == STRATA_ERROR_FORKED)
@@ -110,6 +111,7 @@ void exec_refusal_note(const exec_device *device, size_t bytes, strata_status st
                    .device = device->ordinal,
                    .status = status,
                    .call_stack = exec_caller_stack(),
+                   .kind = kind,
                    .requested = bytes,
                    .limit = error.limit,
                    .in_use = error.in_use,
@@ -150,6 +152,8 @@ static void emit_refusal(strata_emitter *emitter, const refusal *entry)
     strata_emit_object_begin(emitter, NULL);
     strata_emit_text(emitter, "library", strata_tag_name(entry->library));
     strata_emit_count(emitter, "device", (uint64_t)entry->device);
+    if (entry->kind)
+        strata_emit_text(emitter, "kind", entry->kind);
     strata_emit_count(emitter, "times", entry->times);
     strata_emit_bytes(emitter, "requested", entry->requested);
     strata_emit_text(emitter, "because", entry->message);

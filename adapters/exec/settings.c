@@ -122,6 +122,7 @@ static void read_once(void)
     read_budget(getenv("STRATA_EXEC_BUDGET"));
     to->charged = strstr(to->stack, "budget") != NULL;
     to->report = read_report();
+    to->counts = to->charged || to->report != EXEC_REPORT_NONE;
     const char *stacks = getenv("STRATA_EXEC_STACKS");
     to->stacks = stacks ? (unsigned)strtoul(stacks, NULL, 10) : 0;
     to->fail_closed = is_on("STRATA_EXEC_FAIL_CLOSED");

@@ -22,6 +22,7 @@ typedef struct exec_settings {
     exec_report_form report;
     unsigned stacks; /* the most call stacks that a report lists; 0: none are taken */
     bool charged;    /* the stack has a budget */
+    bool counts;     /* of what is passed on: it is charged or reported */
     bool fail_closed;
 } exec_settings;
 extern exec_settings exec_settings_now;

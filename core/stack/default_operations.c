@@ -191,7 +191,7 @@ static strata_status charge_as_asked(strata_resource *self, const strata_request
     *bytes = request->bytes;
     return STRATA_SUCCESS;
 }
-static strata_status nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+strata_status strata_nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
                                       strata_block_id *of)
 {
     (void)self, (void)request;
@@ -234,7 +234,7 @@ static const strata_resource_ops absent = {
     .budget = no_budget,
     .find = no_find,
     .device = device_of_stack,
-    .reusable = nothing_reusable,
+    .reusable = strata_nothing_reusable,
     .synchronize = synchronize_here,
 };
 

@@ -7,6 +7,10 @@
 /* In a decorator they forward to the layer below; an owner gets defaults. */
 void strata_fill_operations(strata_resource_ops *ops, bool owner);
 
+/* Of owners that hold no freed block back for its stream. */
+strata_status strata_nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of);
+
 /* Of a connected stack's outermost layer, whose table is `ops`. */
 void strata_fill_top_allocate(const strata_resource *top, strata_resource_ops *ops);
 

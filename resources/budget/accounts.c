@@ -1,4 +1,5 @@
 /* Public calls for accounts. */
+#include "resources/budget/take.h"
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/driver_state.h"
@@ -88,6 +89,42 @@ strata_status strata_budget_account_open(strata_budget_account *parent, const st
     return status == STRATA_SUCCESS ? open_account(parent, &terms, out) : status;
 }
 
+static __attribute__((noinline)) strata_status charge_again(strata_budget_account *account, size_t bytes,
+                                                            int64_t wait_left, strata_budget_account *failing)
+{
+    budget_retry retry = {.account = account, .bytes = bytes, .wait_left = wait_left, .failing = failing};
+    bool done;
+    return budget_retry_charge(account->layer, &retry, NULL, &done);
+}
+
+/* In flight until budget_finish(). */
+static strata_status charge(strata_budget_account *account, size_t bytes)
+{
+    int64_t wait_left = budget_in_flight_wait_ns;
+    strata_budget_account *failing = NULL;
+    return budget_charge(account, bytes, &wait_left, &failing) ? STRATA_SUCCESS
+                                                               : charge_again(account, bytes, wait_left, failing);
+}
+
+strata_status budget_take(strata_budget_account *account, size_t bytes)
+{
+    strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS)
+        status = charge(account, bytes);
+    if (status == STRATA_SUCCESS)
+        budget_finish(account, bytes, false);
+    budget_notify(account->layer);
+    return status;
+}
+
+void budget_give(strata_budget_account *account, size_t bytes)
+{
+    if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
+        return;
+    budget_release(account, bytes);
+    budget_notify(account->layer);
+}
+
 strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes, const char *name,
                                     strata_budget_account **out)
 {
@@ -107,10 +144,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     if (status != STRATA_SUCCESS)
         return status;
     terms.reservation = true;
-    budget_retry retry = {.account = parent, .bytes = bytes, .wait_left = budget_in_flight_wait_ns};
-    bool done;
-    if (!budget_charge(parent, bytes, &retry.wait_left, &retry.failing))
-        status = budget_retry_charge(self, &retry, NULL, &done);
+    status = charge(parent, bytes);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
         budget_finish(parent, bytes, status != STRATA_SUCCESS);

@@ -5,6 +5,7 @@
 #ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
 #define STRATA_RESOURCES_CHUNKS_CHUNKS_H
 
+#include "core/base/treap.h"
 #include "core/streams/clock.h"
 #include "resources/chunks/source.h"
 
@@ -42,16 +43,24 @@ static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
     return (uint64_t)chunk->units * POOL_CHUNK_UNIT;
 }
 
+/* The address behind a mapped chunk. */
+static inline CUdeviceptr pool_behind_chunk(const pool_chunk *chunk)
+{
+    return chunk->address + pool_chunk_bytes(chunk);
+}
+
 static inline uint32_t pool_chunk_units(uint64_t bytes)
 {
     return bytes < POOL_CHUNK_MOST ? (uint32_t)(bytes / POOL_CHUNK_UNIT) : UINT32_MAX;
 }
 
 typedef struct pool_former {
-    CUdeviceptr address; /* 0: unmapped in a run */
+    CUdeviceptr address;
+    strata_point point; /* one that its extent waits for, without the write bit; 0: none is left */
     uint32_t chunk;
-    uint32_t extent;         /* there */
+    uint32_t extent;         /* there; 0: unused number */
     uint32_t earlier, later; /* of the chunk; 0: none */
+    strata_treap_node links; /* in the order of points; left: the next unused number */
 } pool_former;
 
 typedef struct pool_chunk_store {
@@ -67,18 +76,19 @@ typedef struct pool_chunk_store {
     uint64_t granule;   /* of mappings; smallest chunk */
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
-    pool_former *formers; /* of all chunks */
-    uint32_t former_count, former_capacity;
-    uint64_t reserved;                /* in chunks */
-    uint64_t requested;               /* in chunks being requested */
-    bool abandoned;                   /* guarded by map_lock, as the next */
-    bool given_up;                    /* the addresses */
-    strata_pool_hold *holds;          /* all */
-    _Atomic uint64_t held_bytes;      /* in held chunks; any thread reads */
-    CUstream stream;                  /* internal, for a layer below; constant */
-    struct strata_timeline *timeline; /* constant */
-    strata_tag tag;                   /* constant */
-    _Atomic bool unaligned;           /* the layer below gave an unaligned block; any thread */
+    pool_former *formers;                                            /* of all chunks, by number, from 1 */
+    uint32_t former_count, former_end, former_capacity, former_free; /* in use; numbers, unused ones included */
+    uint32_t former_root;                                            /* of the order of points */
+    uint64_t reserved;                                               /* in chunks */
+    uint64_t requested;                                              /* in chunks being requested */
+    bool abandoned;                                                  /* guarded by map_lock, as the next */
+    bool given_up;                                                   /* the addresses */
+    strata_pool_hold *holds;                                         /* all */
+    _Atomic uint64_t held_bytes;                                     /* in held chunks; any thread reads */
+    CUstream stream;                                                 /* internal, for a layer below; constant */
+    struct strata_timeline *timeline;                                /* constant */
+    strata_tag tag;                                                  /* constant */
+    _Atomic bool unaligned; /* the layer below gave an unaligned block; any thread */
 } pool_chunk_store;
 
 /* Where the addresses of the small side begin: half of all. */

@@ -1,30 +1,41 @@
 /* Former places: where a chunk that moved in stream order is mapped too, for work there that is not over. A chunk that
- * moves often has several. Each has a number, which others change that are forgotten. Guarded by map_lock. */
+ * moves often has several. Guarded by map_lock.
+ *
+ * They stand in the order of their points, of equal ones of their addresses: one look at each timeline shows which are
+ * over, however many wait. Each waits for one point at a time; once that is complete, for another of its extent's.
+ *
+ *     | 0, at A | 0, at B | timeline 3, epoch 7 | 3, 8 | 3, 8 | timeline 5, epoch 2 | ...
+ *       over                complete?             ...             complete?
+ */
 #ifndef STRATA_RESOURCES_CHUNKS_FORMERS_H
 #define STRATA_RESOURCES_CHUNKS_FORMERS_H
 
 #include "resources/chunks/chunks.h"
 
-/* Of a number from 1 to former_count. */
 static inline pool_former *pool_former_at(const pool_chunk_store *store, uint32_t number)
 {
     return &store->formers[number - 1];
 }
 
-/* A chunk's address, of extent `extent`, becomes a former place, and the chunk counts as unmapped. False without host
- * memory: nothing changed. */
-bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk, uint32_t extent);
+/* A chunk's address, of extent `extent`, which waits for `point`, becomes a former place, and the chunk counts as
+ * unmapped. False without host memory: nothing changed. */
+bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk, uint32_t extent, strata_point point);
 
 /* An unmapped chunk's latest one is its address again. Returns the extent there. */
 uint32_t pool_formers_go_back(pool_chunk_store *store, uint32_t chunk);
 
+/* Asks the first one of each timeline, and those behind it while it is, whether its point is complete: then it waits
+ * for next(data, extent); 0: it is over. */
+void pool_formers_look(pool_chunk_store *store, bool (*is_complete)(strata_point point),
+                       strata_point (*next)(void *data, uint32_t extent), void *data);
+
+/* The first one that is over, at or behind an address, of a chunk that no thread waits for; 0: none. */
+uint32_t pool_formers_over(const pool_chunk_store *store, CUdeviceptr address);
+
 /* Unmaps and forgets it. After an error nothing changed. */
 CUresult pool_formers_unmap(pool_chunk_store *store, uint32_t number);
 
-/* Unmaps adjacent ones, by rising address, and forgets none; all or none. */
-CUresult pool_formers_unmap_run(pool_chunk_store *store, const uint32_t *numbers, size_t count);
-
-/* Those that were unmapped in runs. */
-void pool_formers_forget_unmapped(pool_chunk_store *store);
+/* It was unmapped. */
+void pool_formers_forget(pool_chunk_store *store, uint32_t number);
 
 #endif

@@ -23,7 +23,7 @@ struct strata_pool_hold {
 /* Not a leaving chunk, whose addresses may have a new one, nor a useless one. */
 static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk), block_end = block->address + block->bytes;
+    const CUdeviceptr end = pool_behind_chunk(chunk), block_end = block->address + block->bytes;
     if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->leaving || end <= block->address ||
         chunk->address >= block_end)
         return false;

@@ -8,11 +8,9 @@
 #ifndef STRATA_RESOURCES_CHUNKS_USE_MARKS_H
 #define STRATA_RESOURCES_CHUNKS_USE_MARKS_H
 
-#include <cuda.h>
+#include "resources/chunks/chunks.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 enum {
     POOL_MARK_UNIT = 2 << 20,   /* bytes, of the smallest ranges */
@@ -23,6 +21,15 @@ typedef struct pool_use_marks {
     _Atomic uint8_t window;                    /* this one's number; one thread writes */
     _Atomic uint8_t last[2 * POOL_MARK_UNITS]; /* of the smallest ranges, then of half as many, and so on; relaxed */
 } pool_use_marks;
+
+#define POOL_MARK_SMALL (UINT64_C(96) << 30) /* bytes, within the 128 GiB: where the small side's marks begin */
+
+/* Where the marks have a store's address: its small side begins at a multiple of what they cover, on some devices. */
+static inline CUdeviceptr pool_marks_place(const pool_chunk_store *store, CUdeviceptr address)
+{
+    const CUdeviceptr small = pool_small_base(store);
+    return store->base && address >= small ? address - small + store->base + POOL_MARK_SMALL : address;
+}
 
 /* A block's use. */
 void pool_mark_use(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes);

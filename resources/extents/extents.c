@@ -131,6 +131,19 @@ void pool_heap_leave(pool_heap *heap, uint32_t slot)
     give_slot(heap, slot);
 }
 
+bool pool_heap_enter_holes(pool_heap *heap, CUdeviceptr base, CUdeviceptr small, uint64_t bytes)
+{
+    const uint32_t first = pool_heap_enter(heap, POOL_LARGE, base, small - base);
+    const uint32_t second = first ? pool_heap_enter(heap, POOL_SMALL, small, base + bytes - small) : 0;
+    if (first && !second)
+        pool_heap_leave(heap, first);
+    if (!second)
+        return false;
+    pool_heap_give(heap, first, POOL_HOLE);
+    pool_heap_give(heap, second, POOL_HOLE);
+    return true;
+}
+
 void pool_heap_destroy(pool_heap *heap)
 {
     for (size_t i = 0; i < sizeof heap->list_pages / sizeof *heap->list_pages; i++)
@@ -323,9 +336,11 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t byte
     return found;
 }
 
-void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
-                                  void *data)
+void pool_heap_visit_pending(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data)
 {
+    for (const pool_stream_list *list = heap->stream_lists; list && list != &heap->multi_stream; list = list->next)
+        if (list->trees[POOL_LARGE].bytes || list->trees[POOL_SMALL].bytes || list->trees[POOL_CONTIGUOUS].bytes)
+            visit(strata_timeline_now(strata_timeline_numbered(list->timeline)), data);
     for (const pool_tree *tree = heap->multi_stream.trees; tree < heap->multi_stream.trees + POOL_SIDES; tree++)
         for (uint32_t slot = pool_tree_first(heap, tree); slot; slot = pool_tree_next(heap, tree, slot))
             strata_uses_visit(pool_entry(heap, slot), visit, data);
@@ -354,6 +369,15 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
 {
     CUdeviceptr start;
     return strata_index_floor(&heap->index, address, &start);
+}
+
+bool pool_heap_is_taken(const pool_heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+    const uint32_t slot = pool_heap_around(heap, address);
+    const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
+    const uint64_t before = slot ? address - pool_address_of(entry) : 0;
+    return slot && pool_extent_at(heap, slot)->state == POOL_TAKEN && before < pool_bytes_of(entry) &&
+           bytes <= pool_bytes_of(entry) - before;
 }
 
 /* Moves extents whose complete points are dropped now to their tree. A moved one may return to this tree, joined. */
@@ -415,6 +439,24 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
             return first;
     }
     return 0;
+}
+
+static pool_work work_on(const pool_heap *heap, uint32_t slot, uint16_t own)
+{
+    const strata_entry *entry = pool_entry(heap, slot);
+    if (pool_extent_at(heap, slot)->timeline == POOL_TIMELINE_NONE || pool_is_complete(entry))
+        return POOL_OVER;
+    return own != POOL_TIMELINE_NONE && pool_points_timeline(entry) == own ? POOL_IN_ORDER : POOL_OTHERS;
+}
+
+pool_work pool_heap_work_on(const pool_heap *heap, uint32_t slot, CUdeviceptr end, uint16_t own)
+{
+    pool_work most = slot ? POOL_OVER : POOL_IN_USE;
+    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_extent_at(heap, slot)->next) {
+        const pool_work here = work_on(heap, slot, own);
+        most = here > most ? here : most;
+    }
+    return most;
 }
 
 /* Frees all but `bytes`. False without host memory. */

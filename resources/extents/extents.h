@@ -43,10 +43,8 @@ typedef enum pool_state {
 typedef struct pool_extent {
     uint32_t previous, next; /* neighbours in its range; 0: none */
     union {
-        struct {
-            uint32_t left, right; /* in its tree */
-        };
-        strata_entry *below; /* next in a cache; in a magazine some extents ahead, or NULL */
+        strata_treap_node links; /* in its tree */
+        strata_entry *below;     /* next in a cache; in a magazine some extents ahead, or NULL */
     };
     uint32_t chain;    /* next in a magazine or window; in a cache its own number */
     uint16_t timeline; /* of its tree, if free */
@@ -133,6 +131,10 @@ void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
 void pool_heap_destroy(pool_heap *heap);
 
+/* Makes addresses two holes: up to `small` of the large side, then of the small side. False without host memory:
+ * nothing changed. */
+bool pool_heap_enter_holes(pool_heap *heap, CUdeviceptr base, CUdeviceptr small, uint64_t bytes);
+
 /* At or behind an address; behind an extent. 0: none. */
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
@@ -175,8 +177,22 @@ void pool_heap_process_completed(pool_heap *heap);
 
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
+/* Whether a range is within one extent that is taken. */
+bool pool_heap_is_taken(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
+
 /* Where a free range begins; 0: not free. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
+
+/* What may still use free memory. */
+typedef enum pool_work {
+    POOL_OVER,     /* nothing, as far as is known */
+    POOL_IN_ORDER, /* work of one stream alone */
+    POOL_OTHERS,
+    POOL_IN_USE, /* it is not free */
+} pool_work;
+
+/* From a free extent on to an address; 0: none. `own`: the stream's timeline; POOL_TIMELINE_NONE: no stream. */
+pool_work pool_heap_work_on(const pool_heap *heap, uint32_t slot, CUdeviceptr end, uint16_t own);
 
 /* As one extent. 0: not free, or no host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
@@ -188,8 +204,8 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t t
 uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side);
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
-void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
-                                  void *data);
+/* Points of free memory: the latest of each stream that some waits for alone, and all of multi-stream memory. */
+void pool_heap_visit_pending(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data);
 
 /* Bytes waiting for other streams. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline);

@@ -71,6 +71,12 @@ void pool_points_forget_complete(strata_entry *entry)
     pool_points_forget(entry, is_complete, NULL);
 }
 
+strata_point pool_points_pending(strata_entry *entry)
+{
+    pool_points_forget_complete(entry);
+    return first_of(entry);
+}
+
 void pool_points_clear(strata_entry *entry)
 {
     set_first(entry, 0);
@@ -175,7 +181,5 @@ bool pool_points_add_all(strata_entry *entry, const strata_entry *from)
 
 bool pool_is_complete(const strata_entry *entry)
 {
-    strata_entry *own = (strata_entry *)entry;
-    pool_points_forget_complete(own);
-    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
+    return !pool_points_pending((strata_entry *)entry);
 }

@@ -20,6 +20,9 @@ void pool_points_forget_complete(strata_entry *entry);
 /* Known that no work can touch it. */
 bool pool_is_complete(const strata_entry *entry);
 
+/* One that is not known to be complete; 0: none. Forgets those that are. */
+strata_point pool_points_pending(strata_entry *entry);
+
 /* Drops points for which forget(point, data). */
 void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data);
 

@@ -36,69 +36,25 @@ static inline unsigned class_behind(const pool_tree *tree, unsigned class)
 
 /* ---- treaps ---- */
 
-static inline uint32_t priority_of(uint32_t slot)
+static inline strata_treap_node *node_of(const void *heap, uint32_t slot)
 {
-    return slot * UINT32_C(0x9e3779b1) ^ (slot * UINT32_C(0x85ebca6b)) >> 15;
+    return &pool_extent_at(heap, slot)->links;
 }
 
-static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *before, uint32_t *behind)
+static inline bool is_before(const void *heap, uint32_t slot, const void *key, strata_treap_node **node)
 {
-    while (tree) {
-        strata_entry *entry = pool_entry(heap, tree);
-        pool_extent *extent = pool_extent_in(heap, entry);
-        if (pool_is_before(pool_key_of(entry), key)) {
-            *before = tree;
-            before = &extent->right;
-            tree = extent->right;
-        } else {
-            *behind = tree;
-            behind = &extent->left;
-            tree = extent->left;
-        }
-    }
-    *before = *behind = 0;
+    strata_entry *entry = pool_entry(heap, slot);
+    *node = &pool_extent_in(heap, entry)->links;
+    return pool_is_before(pool_key_of(entry), *(const pool_key *)key);
 }
 
-/* Joins the two subtrees of an extent that leaves. */
-static void join(const pool_heap *heap, uint32_t *link, const pool_extent *extent)
-{
-    uint32_t left = extent->left, right = extent->right;
-    while (left && right) {
-        const bool takes_left = priority_of(left) >= priority_of(right);
-        *link = takes_left ? left : right;
-        pool_extent *node = pool_extent_at(heap, *link);
-        if (takes_left) {
-            link = &node->right;
-            left = node->right;
-        } else {
-            link = &node->left;
-            right = node->left;
-        }
-    }
-    *link = left ? left : right;
-}
+static const strata_treap_order by_size = {node_of, is_before};
 
 static uint32_t least_of(const pool_heap *heap, uint32_t tree)
 {
-    for (uint32_t left = tree; left; left = pool_extent_at(heap, tree)->left)
+    for (uint32_t left = tree; left; left = pool_extent_at(heap, tree)->links.left)
         tree = left;
     return tree;
-}
-
-static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
-{
-    uint32_t found = 0;
-    while (tree) {
-        strata_entry *entry = pool_entry(heap, tree);
-        const pool_extent *extent = pool_extent_in(heap, entry);
-        if (pool_is_before(pool_key_of(entry), least)) {
-            tree = extent->right;
-        } else {
-            found = tree;
-            tree = extent->left;
-        }
-    }
-    return found;
 }
 
 /* ---- the set ---- */
@@ -106,18 +62,9 @@ static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
 void pool_tree_enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
-    pool_extent *extent = pool_extent_in(heap, entry);
     const pool_key key = pool_key_of(entry);
     const unsigned class = class_of(key.bytes);
-    const uint32_t priority = priority_of(slot);
-    uint32_t *link = &tree->roots[class];
-    while (*link && priority_of(*link) >= priority) {
-        strata_entry *here = pool_entry(heap, *link);
-        pool_extent *node = pool_extent_in(heap, here);
-        link = pool_is_before(pool_key_of(here), key) ? &node->right : &node->left;
-    }
-    cut(heap, *link, key, &extent->left, &extent->right);
-    *link = slot;
+    strata_treap_enter(&tree->roots[class], slot, &pool_extent_in(heap, entry)->links, &key, by_size, heap);
     tree->bytes += key.bytes;
     tree->entered = true;
     note_class(tree, class);
@@ -125,15 +72,10 @@ void pool_tree_enter(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 
 void pool_tree_leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 {
-    const pool_key key = pool_key_of(pool_entry(heap, slot));
+    strata_entry *entry = pool_entry(heap, slot);
+    const pool_key key = pool_key_of(entry);
     const unsigned class = class_of(key.bytes);
-    uint32_t *link = &tree->roots[class];
-    while (*link != slot) {
-        strata_entry *here = pool_entry(heap, *link);
-        pool_extent *node = pool_extent_in(heap, here);
-        link = pool_is_before(pool_key_of(here), key) ? &node->right : &node->left;
-    }
-    join(heap, link, pool_extent_at(heap, slot));
+    strata_treap_leave(&tree->roots[class], slot, &pool_extent_in(heap, entry)->links, &key, by_size, heap);
     tree->bytes -= key.bytes;
     note_class(tree, class);
 }
@@ -141,7 +83,7 @@ void pool_tree_leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
 uint32_t pool_tree_from(const pool_heap *heap, const pool_tree *tree, pool_key least)
 {
     const unsigned class = class_of(least.bytes);
-    const uint32_t found = find_from(heap, tree->roots[class], least);
+    const uint32_t found = strata_treap_from(tree->roots[class], &least, by_size, heap);
     if (found)
         return found;
     const unsigned behind = class_behind(tree, class);
@@ -169,7 +111,7 @@ uint64_t pool_tree_largest(const pool_heap *heap, const pool_tree *tree)
         if (!tree->filled[word])
             continue;
         uint32_t slot = tree->roots[word * 64 + 63 - (unsigned)__builtin_clzll(tree->filled[word])];
-        for (uint32_t right = slot; right; right = pool_extent_at(heap, slot)->right)
+        for (uint32_t right = slot; right; right = pool_extent_at(heap, slot)->links.right)
             slot = right;
         return pool_key_of(pool_entry(heap, slot)).bytes;
     }

@@ -11,6 +11,7 @@
 #ifndef STRATA_RESOURCES_EXTENTS_TREES_H
 #define STRATA_RESOURCES_EXTENTS_TREES_H
 
+#include "core/base/treap.h"
 #include "core/blocks/blocks.h"
 
 typedef struct pool_heap pool_heap;

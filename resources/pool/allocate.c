@@ -112,7 +112,7 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
         return strata_fail_host_memory("a block");
     strata_use_record record;
     if ((status = begin_record(&record, &stream, pool_entry(&self->heap, slot))) != STRATA_SUCCESS) {
-        pool_give_extent(self, slot);
+        pool_give_range(self, slot, POOL_FREE);
         return status;
     }
     const pool_points points = pool_points_set_aside(pool_entry(&self->heap, slot));
@@ -125,7 +125,7 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
     }
     strata_entry_end_life(pool_entry(&self->heap, slot)); /* no work was submitted for it */
     pool_points_put_back(pool_entry(&self->heap, slot), points);
-    pool_give_extent(self, slot);
+    pool_give_range(self, slot, POOL_FREE);
     *out = (strata_block){0};
     return status;
 }
@@ -174,8 +174,7 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
 {
     const strata_timeline *timeline = cache->timeline;
     const uint64_t origin = cache->origin;
-    const strata_point now = cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
-    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, pool_stream_cache_now(cache), memory_order_relaxed);
     publish_again(self, local, entry, slot, timeline, origin, true, granules, request, out);
 }
 

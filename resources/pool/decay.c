@@ -15,16 +15,7 @@ enum {
                         125 us (docs/measurements.md) */
 };
 
-#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that marks cover */
-
 /* ---- marks ---- */
-
-/* The small side's addresses begin at a multiple of what marks cover, on some devices. */
-static CUdeviceptr place_of(const pool *self, CUdeviceptr address)
-{
-    const CUdeviceptr small = pool_small_base(&self->store);
-    return self->store.base && address >= small ? address - small + self->store.base + SMALL_OFFSET : address;
-}
 
 static pool_use_marks *marks_of(const pool *self)
 {
@@ -35,7 +26,7 @@ void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_marks *marks = marks_of(self);
     if (marks)
-        pool_mark_use(marks, place_of(self, address), bytes);
+        pool_mark_use(marks, pool_marks_place(&self->store, address), bytes);
 }
 
 /* Free since the last window began; else records use. map_lock is held. */
@@ -43,18 +34,17 @@ static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = pool_chunk_bytes(chunk);
-    bool complete;
     if (!bytes || chunk->former || chunk->held || chunk->in_hand || chunk->leaving)
         return false;
     if (!chunk->address || chunk->useless)
         return true;
-    const CUdeviceptr place = place_of(self, chunk->address);
+    const CUdeviceptr place = pool_marks_place(&self->store, chunk->address);
     strata_spin_take(&self->lock);
-    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
+    const pool_work work = pool_work_on_chunk(self, chunk);
     strata_spin_release(&self->lock);
-    if (!is_free)
+    if (work == POOL_IN_USE)
         pool_mark_units(marks, place, bytes);
-    return is_free && complete && !pool_is_marked(marks, place, bytes);
+    return work == POOL_OVER && !pool_is_marked(marks, place, bytes);
 }
 
 /* ---- steps ---- */
@@ -65,7 +55,7 @@ static void end_window(pool *self)
     pool_use_marks *marks = marks_of(self);
     pool_thread_caches_flush(self);
     if (self->takes_finished)
-        pool_poll(self);
+        pool_poll(self, POOL_TIMELINE_NONE);
     pool_unmap_formers(self);
     pool_marks_next_window(marks);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
@@ -193,9 +183,4 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     }
     strata_lock_release(&self->map_lock);
     return status;
-}
-
-void pool_decay_destroy(pool *self)
-{
-    strata_host_free(marks_of(self));
 }

@@ -223,24 +223,6 @@ static pool_result search_all(pool_search *search)
 
 /* ---- the first request ---- */
 
-/* The addresses for mapping are one hole on each side. */
-static bool begin_heap(pool *self)
-{
-    if (!self->store.source->remappable)
-        return true;
-    pool_heap *heap = &self->heap;
-    const uint64_t large = pool_small_base(&self->store) - self->store.base, small = self->store.bytes - large;
-    const uint32_t first = pool_heap_enter(heap, POOL_LARGE, self->store.base, large);
-    const uint32_t second = first ? pool_heap_enter(heap, POOL_SMALL, self->store.base + large, small) : 0;
-    if (first && !second)
-        pool_heap_leave(heap, first);
-    if (!second)
-        return false;
-    pool_heap_give(heap, first, POOL_HOLE);
-    pool_heap_give(heap, second, POOL_HOLE);
-    return true;
-}
-
 /* At the first request: the table exists. */
 static bool begin(pool *self)
 {
@@ -249,7 +231,9 @@ static bool begin(pool *self)
     if (!started) {
         pool_heap_begin(&self->heap, strata_resource_table(&self->resource), self->resource.block_offset);
         self->heap.joins_complete = self->store.source->remappable && self->takes_finished && self->waits;
-        started = begin_heap(self);
+        started =
+            !self->store.source->remappable ||
+            pool_heap_enter_holes(&self->heap, self->store.base, pool_small_base(&self->store), self->store.bytes);
         atomic_store_explicit(&self->started, started, memory_order_release);
     }
     strata_spin_release(&self->lock);
@@ -325,6 +309,6 @@ void pool_reserve_initial(pool *self)
     const strata_request request = {.bytes = POOL_GRANULE};
     strata_error_suppress_begin();
     if (resolve_legacy(self, &stream) && pool_find(self, &need, &request, &slot) == STRATA_SUCCESS)
-        pool_give_extent(self, slot);
+        pool_give_range(self, slot, POOL_FREE);
     strata_error_suppress_end(false);
 }

@@ -142,29 +142,21 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
         atomic_fetch_add_explicit(&self->counts.steals, others, memory_order_relaxed);
         return true;
     }
-    pool_give_extent(self, slot);
+    pool_give_range(self, slot, POOL_FREE);
     return false;
 }
 
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
+pool_work pool_work_on_chunk(const pool *self, const pool_chunk *chunk)
 {
-    const pool_heap *heap = &self->heap;
-    const uint32_t first = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    *complete = first != 0;
-    for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
-        *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
-        slot = pool_extent_at(heap, slot)->next;
-    }
-    return first != 0;
+    const uint32_t slot = pool_heap_free_at(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+    return pool_heap_work_on(&self->heap, slot, pool_behind_chunk(chunk), POOL_TIMELINE_NONE);
 }
 
 uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state)
 {
     uint32_t slot = 0;
-    bool complete;
     strata_spin_take(&self->lock);
-    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
+    if (pool_work_on_chunk(self, chunk) <= (may_wait ? POOL_OTHERS : POOL_OVER))
         slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
     if (slot)
         pool_extent_at(&self->heap, slot)->state = (uint8_t)state;

@@ -2,18 +2,8 @@
 #include "resources/chunks/formers.h"
 
 #include "core/base/error.h"
-#include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 #include "resources/pool/internal.h"
-
-#include <stdlib.h>
-
-/* Not of a chunk for whose former places another thread waits. */
-static bool is_over(const pool *self, uint32_t number)
-{
-    const pool_former *former = pool_former_at(&self->store, number);
-    return !self->store.chunks[former->chunk].awaited && pool_is_complete(pool_entry(&self->heap, former->extent));
-}
 
 static bool enter(pool *self, strata_call_scope *scope)
 {
@@ -26,70 +16,53 @@ static bool enter(pool *self, strata_call_scope *scope)
 
 /* ---- those that are over ---- */
 
-typedef struct pool_place {
-    CUdeviceptr address;
-    uint32_t number;
-} pool_place;
-
-static int by_address(const void *a, const void *b)
+static strata_point next_point(void *self, uint32_t extent)
 {
-    const CUdeviceptr first = ((const pool_place *)a)->address, second = ((const pool_place *)b)->address;
-    return first < second ? -1 : first > second;
+    return pool_points_pending(pool_entry(&((pool *)self)->heap, extent));
 }
 
-static size_t count_those_over(const pool *self)
+static CUdeviceptr end_of(const pool *self, uint32_t number)
 {
-    size_t count = 0;
-    for (uint32_t number = 1; number <= self->store.former_count; number++)
-        count += is_over(self, number);
-    return count;
+    const pool_former *former = pool_former_at(&self->store, number);
+    return former->address + pool_chunk_bytes(&self->store.chunks[former->chunk]);
 }
 
-/* At most `most`: others may be over meanwhile. In `numbers`, of the same length, by address. Returns how many. */
-static size_t list_those_over(pool *self, size_t most, pool_place *places, uint32_t *numbers)
+/* Its addresses are a hole. */
+static void forget(pool *self, uint32_t number)
 {
-    size_t count = 0;
-    for (uint32_t number = 1; number <= self->store.former_count && count < most; number++)
-        if (is_over(self, number))
-            places[count++] = (pool_place){pool_former_at(&self->store, number)->address, number};
-    qsort(places, count, sizeof *places, by_address);
-    for (size_t i = 0; i < count; i++)
-        numbers[i] = places[i].number;
-    return count;
+    const uint32_t extent = pool_former_at(&self->store, number)->extent;
+    pool_formers_forget(&self->store, number);
+    pool_give_range(self, extent, POOL_HOLE);
 }
 
-static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
+/* By one call, the first one and those adjacent to it. Returns where they end. */
+static CUdeviceptr unmap_run(pool *self, uint32_t first)
 {
-    size_t length = 0;
-    CUdeviceptr end = pool_former_at(&self->store, numbers[0])->address;
-    for (; length < count && pool_former_at(&self->store, numbers[length])->address == end; length++)
-        end += pool_bytes_of(pool_entry(&self->heap, pool_former_at(&self->store, numbers[length])->extent));
-    return length;
-}
-
-static void unmap_runs(pool *self, const uint32_t *numbers, size_t count)
-{
-    for (size_t i = 0, length; i < count; i += length) {
-        length = run_length(self, numbers + i, count - i);
-        if (pool_formers_unmap_run(&self->store, numbers + i, length) != CUDA_SUCCESS)
-            continue;
-        for (size_t at = i + length; at-- > i;)
-            pool_give_range(self, pool_former_at(&self->store, numbers[at])->extent, POOL_HOLE);
-    }
-    pool_formers_forget_unmapped(&self->store);
+    pool_chunk_store *store = &self->store;
+    const CUdeviceptr from = pool_former_at(store, first)->address;
+    CUdeviceptr to = from;
+    for (uint32_t number = first; number && pool_former_at(store, number)->address == to;
+         number = pool_formers_over(store, to))
+        to = end_of(self, number);
+    if (store->source->unmap(store, from, to - from) == CUDA_SUCCESS)
+        for (CUdeviceptr at = from; at < to;) {
+            const uint32_t number = pool_formers_over(store, at);
+            at = end_of(self, number);
+            forget(self, number);
+        }
+    return to;
 }
 
 void pool_unmap_formers(pool *self)
 {
     strata_call_scope scope;
-    const size_t most = count_those_over(self);
-    pool_place *places = most ? strata_host_zalloc(most * (sizeof *places + sizeof(uint32_t))) : NULL;
-    if (places && enter(self, &scope)) {
-        uint32_t *numbers = (uint32_t *)(void *)(places + most);
-        unmap_runs(self, numbers, list_those_over(self, most, places, numbers));
-        strata_call_scope_leave(&scope);
-    }
-    strata_host_free(places);
+    pool_formers_look(&self->store, strata_point_known_complete, next_point, self);
+    uint32_t number = pool_formers_over(&self->store, 0);
+    if (!number || !enter(self, &scope))
+        return;
+    while (number)
+        number = pool_formers_over(&self->store, unmap_run(self, number));
+    strata_call_scope_leave(&scope);
 }
 
 /* ---- waiting ---- */
@@ -106,10 +79,9 @@ static strata_status wait_for_latest(pool *self, uint32_t chunk)
     strata_lock_take(&self->map_lock);
     self->store.chunks[chunk].awaited = false;
     const uint32_t number = self->store.chunks[chunk].former;
-    if (!number || !is_over(self, number))
-        return status;
-    const uint32_t extent = pool_former_at(&self->store, number)->extent;
-    if (pool_formers_unmap(&self->store, number) == CUDA_SUCCESS)
+    const uint32_t extent = number ? pool_former_at(&self->store, number)->extent : 0;
+    if (number && pool_is_complete(pool_entry(&self->heap, extent)) &&
+        pool_formers_unmap(&self->store, number) == CUDA_SUCCESS)
         pool_give_range(self, extent, POOL_HOLE);
     return status;
 }

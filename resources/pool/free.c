@@ -37,11 +37,6 @@ static inline void report(pool *self, const strata_block *block)
         report_to_layers(self, block);
 }
 
-static strata_status add_or_wait(strata_entry *entry, strata_point point)
-{
-    return pool_points_add(entry, point) ? STRATA_SUCCESS : strata_point_synchronize(point);
-}
-
 typedef struct freeing {
     const strata_stream_ref *stream;
     const strata_clock *clock;
@@ -92,7 +87,7 @@ static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_b
 {
     strata_point end;
     strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
-    return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
+    return status != STRATA_SUCCESS || pool_points_add(entry, end) ? status : strata_point_synchronize(end);
 }
 
 /* Refuses a free if a use can never be waited for: no event, and the stream's handle is unknown. */
@@ -117,7 +112,7 @@ static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry 
     const bool own = local && timeline && !stream->known && strata_entry_is_renewable(entry) &&
                      pool_points_timeline(entry) == timeline->number;
     if (!own) {
-        pool_give_extent(self, slot);
+        pool_give_range(self, slot, POOL_FREE);
         return;
     }
     pool_points_join(entry);
@@ -152,7 +147,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     } else {
         report(self, block);
         finish_block(entry, block->id.generation);
-        pool_give_extent(self, block->id.slot);
+        pool_give_range(self, block->id.slot, POOL_FREE);
     }
     if (status == STRATA_SUCCESS)
         strata_counters_add(&self->deferred, strata_thread_self(), 0, -(int64_t)bytes);
@@ -198,19 +193,6 @@ static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *l
     pool_decay_step_if_due(self);
 }
 
-static __attribute__((noinline)) void keep_in_magazine_slow(pool *self, pool_thread_cache *local,
-                                                            const strata_timeline *timeline, uint32_t slot)
-{
-    pool_magazine_keep_slow(self, local, timeline, slot);
-    pool_decay_step_if_due(self);
-}
-
-static inline bool used_on_one(const strata_entry *entry)
-{
-    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
-             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed));
-}
-
 static inline bool alloc_stream_was_known(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
@@ -233,8 +215,10 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     report(self, block);
     finish_block(entry, block->id.generation);
     pool_count_live(local, -(int64_t)bytes, -1);
-    if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
-        keep_in_magazine_slow(self, local, timeline, slot);
+    if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0)) {
+        pool_magazine_keep_slow(self, local, timeline, slot);
+        pool_decay_step_if_due(self);
+    }
     return STRATA_SUCCESS;
 }
 
@@ -312,9 +296,12 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
+/* Used on one stream, and no free waits for a capture. */
 static inline bool is_fast_free(const pool *self, const strata_entry *entry)
 {
-    return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->capture_frees);
+    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
+             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed)) &&
+           !strata_capture_frees_any(&self->resource.stack->capture_frees);
 }
 
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
@@ -344,10 +331,7 @@ static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thr
                                                             const strata_block *block, uint32_t slot, strata_point now)
 {
     const size_t bytes = block->bytes;
-    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
-    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
-                          memory_order_release);
-    pool_count_live(local, -(int64_t)bytes, -1);
+    end_used_block(local, entry, block, now);
     const bool kept = pool_bin_put(self, cache, entry, slot, bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     return kept;
@@ -404,11 +388,6 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
  * Another thread may unregister the stream meanwhile. The fast paths pass no handle to the driver. They read the
  * stream's epoch before they see that it is known: the events that end the stream cover this point. */
 
-static inline strata_point now_of(const pool_stream_cache *cache, const strata_timeline *timeline)
-{
-    return cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
-}
-
 /* No other path needs the handle. The stream is looked up once more: if it has ended, the free begins anew. */
 static __attribute__((noinline)) strata_status free_retired_own(pool *self, strata_entry *entry,
                                                                 const strata_block *block)
@@ -438,17 +417,18 @@ static inline __attribute__((always_inline)) pool_stream_cache *enter_own(pool *
     pool_stream_cache *cache = pool_stream_cache_of(here, timeline);
     if (__builtin_expect(!cache, 0))
         return NULL;
-    *now = now_of(cache, timeline);
+    *now = pool_stream_cache_now(cache);
     const bool own = strata_timeline_is_late(timeline, handle) && alloc_stream_was_known(entry) &&
                      last_timeline(entry) == timeline->number;
     return __builtin_expect(own && pool_thread_cache_try_enter(self, here), 1) ? cache : NULL;
 }
 
 static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_thread_cache *local,
-                                                             strata_timeline *timeline, CUstream handle, uint32_t slot)
+                                                             strata_timeline *timeline, CUstream handle, uint32_t slot,
+                                                             strata_status status)
 {
     keep_slow(self, local, timeline, handle, slot);
-    return STRATA_FREE_COMPLETE;
+    return status;
 }
 
 /* The layers above learn of the completion by what this returns. */
@@ -466,7 +446,7 @@ strata_status pool_deallocate_own(strata_resource *resource, const strata_block 
         return free_retired_own(self, entry, block);
     const uint32_t slot = block->id.slot;
     if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
-        return keep_own_slow(self, local, timeline, handle, slot);
+        return keep_own_slow(self, local, timeline, handle, slot, STRATA_FREE_COMPLETE);
     return STRATA_FREE_COMPLETE;
 }
 
@@ -475,13 +455,6 @@ static __attribute__((noinline)) strata_status top_free_retired(pool *self, stra
 {
     const strata_status status = free_retired_own(self, entry, block);
     return strata_ends_without_driver(status) ? strata_free_without_driver(&self->resource, block) : status;
-}
-
-static __attribute__((noinline)) strata_status top_keep_slow(pool *self, pool_thread_cache *local,
-                                                             strata_timeline *timeline, CUstream handle, uint32_t slot)
-{
-    keep_slow(self, local, timeline, handle, slot);
-    return STRATA_SUCCESS;
 }
 
 /* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose
@@ -495,7 +468,7 @@ own_cache(const pool_thread_cache *local, const strata_entry *entry, CUstream ha
     if (__builtin_expect(!cache, 0))
         return NULL;
     const strata_timeline *timeline = cache->timeline;
-    *now = now_of(cache, timeline);
+    *now = pool_stream_cache_now(cache);
     const bool own = timeline->number == number && strata_entry_is_incarnation(entry, timeline) &&
                      strata_timeline_is_late(timeline, handle);
     return __builtin_expect(own, 1) ? cache : NULL;
@@ -523,6 +496,6 @@ strata_status pool_top_deallocate(strata_resource *resource, const strata_block 
         return top_free_retired(self, entry, block);
     const uint32_t slot = block->id.slot;
     if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
-        return top_keep_slow(self, local, timeline, handle, slot);
+        return keep_own_slow(self, local, timeline, handle, slot, STRATA_SUCCESS);
     return STRATA_SUCCESS;
 }

@@ -13,24 +13,14 @@ pool *pool_at_or_below(strata_resource *resource)
     return NULL;
 }
 
-/* In the extent of a block, or of a block that a layer cut it from. */
-static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
-{
-    strata_spin_take(&self->lock);
-    const uint32_t slot = self->started ? pool_heap_around(&self->heap, address) : 0;
-    const strata_entry *entry = slot ? pool_entry(&self->heap, slot) : NULL;
-    const bool taken = slot && pool_extent_at(&self->heap, slot)->state == POOL_TAKEN &&
-                       address - pool_address_of(entry) < pool_bytes_of(entry) &&
-                       bytes <= pool_bytes_of(entry) - (address - pool_address_of(entry));
-    strata_spin_release(&self->lock);
-    return taken;
-}
-
 static strata_status check_block(pool *self, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
     const uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
-    if (!entry || (strata_word_lives(word, block->id.generation) && !is_taken(self, block->address, block->bytes)))
+    strata_spin_take(&self->lock); /* a layer may have cut the block from one of the pool's */
+    const bool taken = pool_heap_is_taken(&self->heap, block->address, block->bytes);
+    strata_spin_release(&self->lock);
+    if (!entry || (strata_word_lives(word, block->id.generation) && !taken))
         return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "the block at 0x%llx is not in memory of this pool",
                            (unsigned long long)block->address);
     if (!strata_word_lives(word, block->id.generation))

@@ -251,24 +251,17 @@ static inline void pool_give_range(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-static inline void pool_give_extent(pool *self, uint32_t slot)
-{
-    pool_give_range(self, slot, POOL_FREE);
-}
-
-/* *complete: no work can touch it, by what is known. */
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
+/* That may still use it. */
+pool_work pool_work_on_chunk(const pool *self, const pool_chunk *chunk);
 
 /* As one extent of the caller's, if it is free, and complete or `may_wait`; else 0. Takes lock. */
 uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state);
 
 /* ---- poll.c ---- */
 
-/* Polls the streams that free memory waits for, and processes completed extents. */
-void pool_poll(pool *self);
-
-/* Not the timeline of number `except`. Returns how many it polled. */
-size_t pool_poll_but(pool *self, uint16_t except);
+/* Polls the streams that free memory waits for, but for the timeline of number `except`, and processes completed
+ * extents. Returns how many it polled. */
+size_t pool_poll(pool *self, uint16_t except);
 
 void pool_poll_own(pool *self, const pool_need *need);
 
@@ -357,9 +350,6 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
 /* The number behind the last chunk's. Takes map_lock. */
 uint32_t pool_end_of_chunks(pool *self);
 
-/* Returns wholly free chunks until at most `keep` bytes are reserved; waits for pending ones. */
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
-
 /* Returns complete chunks above the threshold; never waits. */
 strata_status pool_release(pool *self);
 
@@ -392,7 +382,5 @@ static inline void pool_decay_record(pool *self, uint32_t slot)
     const strata_entry *entry = pool_entry(&self->heap, slot);
     pool_decay_record_range(self, pool_address_of(entry), pool_bytes_of(entry));
 }
-
-void pool_decay_destroy(pool *self);
 
 #endif

@@ -8,6 +8,7 @@
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/default_operations.h"
 #include "resources/chunks/holds.h"
 #include "resources/owners/pending_points.h"
 #include "resources/pool/thread_cache.h"
@@ -20,8 +21,7 @@ static void list_pending(pool *self, strata_pending_points *found)
     strata_pending_points_next(found);
     strata_lock_take(&self->map_lock);
     strata_spin_take(&self->lock);
-    uint32_t slot = atomic_load_explicit(&self->started, memory_order_relaxed) ? pool_heap_from(&self->heap, 0) : 0;
-    for (; slot; slot = pool_heap_behind(&self->heap, slot)) {
+    for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot)) {
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;
         if (state == POOL_FREE || state == POOL_AWAITED)
             strata_uses_visit(pool_entry(&self->heap, slot), strata_pending_points_visit, found);
@@ -70,12 +70,15 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
     return status;
 }
 
-static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
+/* Returns wholly free chunks until at most `keep_bytes` are reserved; waits for pending ones. */
+static strata_status pool_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
+    pool *self = (pool *)resource;
     uint64_t released = 0;
     size_t trimmed_below = 0;
     strata_resource *below = resource->upstream;
-    strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
+    const pool_release_terms how = {.keep = keep_bytes, .may_wait = true};
+    strata_status status = self->kind->give_back(self, &how, &released);
     if (status == STRATA_SUCCESS && below)
         status = below->ops->trim(below, keep_bytes, &trimmed_below);
     *bytes = trimmed_below > released ? trimmed_below : (size_t)released;
@@ -98,15 +101,6 @@ _Static_assert((size_t)POOL_GRANULE == STRATA_CHARGE_UNIT, "a class is so many u
 
 static const strata_charge_table charges = {pool_class_granules, POOL_CLASSED};
 
-static strata_status pool_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
-                                   strata_block_id *of)
-{
-    (void)resource, (void)request;
-    *bytes = 0;
-    *of = (strata_block_id){0};
-    return STRATA_SUCCESS;
-}
-
 /* A request may return chunks first. Where that waits for the device, as cuMemFree does, the pool is not
  * stream-ordered.
  */
@@ -126,7 +120,7 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
     pool *self = (pool *)resource;
     *out = (strata_block){0};
     strata_spin_take(&self->lock);
-    const uint32_t slot = self->started ? pool_heap_around(&self->heap, address) : 0;
+    const uint32_t slot = pool_heap_around(&self->heap, address);
     const bool found =
         slot && strata_entry_describe(self->heap.table, slot, out) && address - out->address < out->bytes;
     strata_spin_release(&self->lock);
@@ -183,7 +177,7 @@ static void pool_destroy(strata_resource *resource)
     }
     pool_holds_drop(&self->store);
     pool_chunk_store_close(&self->store);
-    pool_decay_destroy(self);
+    strata_host_free(atomic_load_explicit(&self->decay.marks, memory_order_relaxed));
     pool_thread_caches_destroy(self);
     pool_heap_destroy(&self->heap);
     strata_counters_destroy(&self->deferred);
@@ -210,14 +204,14 @@ const strata_resource_ops pool_ops = {
     .finish_use = strata_block_finish_use,
     .record_use = strata_block_record_use,
     .reap = pool_reap,
-    .trim = pool_trim_op,
+    .trim = pool_trim,
     .usage = pool_usage,
     .charge = pool_charge,
     .charge_table = &charges,
     .capabilities = pool_capabilities,
     .find = pool_find_block,
     .destroy = pool_destroy,
-    .reusable = pool_reusable,
+    .reusable = strata_nothing_reusable,
     .sum_frees = pool_sum_frees,
     .give_back = pool_give_back,
     .owns_internally = pool_owns_internally,

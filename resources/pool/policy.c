@@ -82,21 +82,6 @@ uint64_t pool_limit_by_budgets(const pool *self, const pool_need *need)
     return limit;
 }
 
-static uint64_t look_at_limit(pool *self, const pool_need *need)
-{
-    const uint64_t limit = least(pool_most_reserved(self), device_limit(self));
-    const uint64_t nearest = least(limit, need->budget_limit);
-    atomic_store_explicit(&self->policy.limit_seen, nearest, memory_order_relaxed);
-    return nearest;
-}
-
-/* What may be held by the pool's share of the peak alone. */
-static uint64_t wanted_with(const pool *self, uint64_t peak)
-{
-    const double wanted = (double)peak * (self->policy.share + self->policy.bought);
-    return wanted < 0x1p62 ? (uint64_t)wanted : UINT64_C(1) << 62;
-}
-
 /* What threads keep of streams, so that they find it there again. */
 static uint64_t kept_by_threads(const pool *self)
 {
@@ -107,7 +92,8 @@ static uint64_t kept_by_threads(const pool *self)
 
 static uint64_t beyond_peak(const pool *self, uint64_t peak)
 {
-    const uint64_t wanted = wanted_with(self, peak), kept = kept_by_threads(self);
+    const double share = (double)peak * (self->policy.share + self->policy.bought);
+    const uint64_t wanted = share < 0x1p62 ? (uint64_t)share : UINT64_C(1) << 62, kept = kept_by_threads(self);
     return wanted > kept ? wanted : kept;
 }
 
@@ -126,12 +112,14 @@ bool pool_may_allow(const pool *self, const pool_need *need)
 
 uint64_t pool_allowed(pool *self, const pool_need *need)
 {
-    const uint64_t peak = pool_peak_with(self, need), limit = look_at_limit(self, need);
+    const uint64_t peak = pool_peak_with(self, need);
+    const uint64_t limit = least(least(pool_most_reserved(self), device_limit(self)), need->budget_limit);
     const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
     const uint64_t beyond = least(beyond_peak(self, peak), left);
     const uint64_t initial = pool_initial_size(self) + (need->side == POOL_SMALL ? self->store.granule : 0);
     uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
     allowed = allowed > initial ? allowed : initial;
+    atomic_store_explicit(&self->policy.limit_seen, limit, memory_order_relaxed);
     atomic_store_explicit(&self->policy.allowed, allowed, memory_order_relaxed);
     return allowed;
 }

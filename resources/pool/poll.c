@@ -15,11 +15,7 @@ static void list_streams(pool *self, strata_pending_points *found)
     strata_pending_points_next(found);
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
-    for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        if (list->timeline != POOL_TIMELINE_NONE && list->timeline != POOL_TIMELINE_MULTI &&
-            (list->trees[POOL_LARGE].bytes || list->trees[POOL_SMALL].bytes || list->trees[POOL_CONTIGUOUS].bytes))
-            strata_pending_points_add(found, strata_timeline_now(strata_timeline_numbered(list->timeline)));
-    pool_heap_visit_multi_stream(&self->heap, strata_pending_points_visit, found);
+    pool_heap_visit_pending(&self->heap, strata_pending_points_visit, found);
     strata_spin_release(&self->lock);
 }
 
@@ -36,7 +32,7 @@ static size_t poll_streams(pool *self, const strata_pending_points *found, uint1
     return polled;
 }
 
-size_t pool_poll_but(pool *self, uint16_t except)
+size_t pool_poll(pool *self, uint16_t except)
 {
     strata_pending_points found = {.count = 0};
     size_t polled = 0;
@@ -45,11 +41,6 @@ size_t pool_poll_but(pool *self, uint16_t except)
         polled += poll_streams(self, &found, except);
     } while (strata_pending_points_is_full(&found));
     return polled;
-}
-
-void pool_poll(pool *self)
-{
-    pool_poll_but(self, POOL_TIMELINE_NONE);
 }
 
 void pool_poll_own(pool *self, const pool_need *need)

@@ -6,13 +6,12 @@
 
 static bool is_free_behind_formers(pool *self, const pool_chunk *chunk)
 {
-    bool complete;
     if (!chunk->units || !chunk->former || !chunk->address || chunk->held)
         return false;
     strata_spin_take(&self->lock);
-    const bool is_free = pool_chunk_is_free(self, chunk, &complete);
+    const pool_work work = pool_work_on_chunk(self, chunk);
     strata_spin_release(&self->lock);
-    return is_free;
+    return work != POOL_IN_USE;
 }
 
 /* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
@@ -102,10 +101,8 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
-    strata_lock_release(&self->map_lock);
     if (before > how->keep && self->takes_finished)
-        pool_poll(self);
-    strata_lock_take(&self->map_lock);
+        pool_poll(self, POOL_TIMELINE_NONE);
     pool_unmap_formers(self);
     strata_lock_release(&self->map_lock);
     strata_error_suppress_begin();
@@ -121,12 +118,6 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     *bytes = before > after ? before - after : 0;
     return status;
-}
-
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
-{
-    *bytes = 0;
-    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = true}, bytes);
 }
 
 /* With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */

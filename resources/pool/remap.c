@@ -19,11 +19,6 @@
 
 /* ---- making and mapping ---- */
 
-static void go_back(pool *self, uint32_t number)
-{
-    pool_give_range(self, pool_formers_go_back(&self->store, number), POOL_FREE);
-}
-
 bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
 {
     bool gone = true;
@@ -32,7 +27,7 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
         if (self->store.chunks[chunks[i]].address && !contiguous)
             pool_chunk_store_unmap(&self->store, &chunks[i], 1);
         if (self->store.chunks[chunks[i]].former && !self->store.chunks[chunks[i]].address)
-            go_back(self, chunks[i]);
+            pool_give_range(self, pool_formers_go_back(&self->store, chunks[i]), POOL_FREE);
         else if (!self->store.chunks[chunks[i]].address || contiguous)
             pool_chunk_store_drop(&self->store, chunks[i]);
         else
@@ -41,31 +36,13 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
     return gone;
 }
 
-static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
-{
-    if (chunks->count == chunks->capacity) {
-        const size_t capacity = chunks->capacity ? 2 * chunks->capacity : 16;
-        uint32_t *larger = strata_host_zalloc(capacity * sizeof *larger);
-        if (!larger)
-            return false;
-        if (chunks->count)
-            memcpy(larger, chunks->numbers, chunks->count * sizeof *larger);
-        strata_host_free(chunks->numbers);
-        chunks->numbers = larger;
-        chunks->capacity = capacity;
-    }
-    chunks->numbers[chunks->count++] = number;
-    chunks->bytes += bytes;
-    return true;
-}
-
 static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_outcome *outcome)
 {
     uint32_t number;
     const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->no_host_memory);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!add(chunks, number, bytes)) {
+    if (!pool_chunk_list_add(chunks, &self->store, number)) {
         pool_chunk_list_drop(self, &number, 1);
         outcome->no_host_memory = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -158,12 +135,6 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
     return status;
 }
 
-typedef enum pool_work {
-    POOL_OVER,     /* known to be */
-    POOL_IN_ORDER, /* of the request's own stream alone */
-    POOL_OTHERS,
-} pool_work;
-
 typedef struct pool_pick {
     uint32_t chunk;
     uint64_t around; /* bytes of its free extent */
@@ -180,13 +151,6 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-static pool_work work_on(const strata_entry *entry, const pool_extent *extent, uint16_t own)
-{
-    if (extent->timeline == POOL_TIMELINE_NONE || pool_is_complete(entry))
-        return POOL_OVER;
-    return own != POOL_TIMELINE_NONE && pool_points_timeline(entry) == own ? POOL_IN_ORDER : POOL_OTHERS;
-}
-
 /* Of at most `room` bytes. `lock` is held. */
 static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_t room, uint32_t number,
                           pool_pick *pick)
@@ -197,19 +161,15 @@ static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_
     if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || chunk->awaited ||
         bytes > room || (how->returned && chunk->former))
         return false;
-    uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
-    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, POOL_OVER};
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    for (; slot && pool_address_of(pool_entry(heap, slot)) < end; slot = pool_extent_at(heap, slot)->next) {
-        const pool_work work = work_on(pool_entry(heap, slot), pool_extent_at(heap, slot), how->own);
-        pick->work = work > pick->work ? work : pick->work;
-    }
-    return pick->around && (pick->work != POOL_OTHERS || how->others || how->may_wait);
+    const uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
+    const pool_work work = pool_heap_work_on(heap, slot, pool_behind_chunk(chunk), how->own);
+    *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, work};
+    return work <= (how->others || how->may_wait ? POOL_OTHERS : POOL_IN_ORDER);
 }
 
 static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
 {
-    return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
+    return chunk->address < to && pool_behind_chunk(chunk) > from;
 }
 
 /* Of at most `room` bytes. NULL without host memory. */
@@ -299,8 +259,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
     const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
-    const pool_chunk *first = &self->store.chunks[numbers[0]];
-    const CUdeviceptr to = first->address + pool_chunk_bytes(first);
+    const CUdeviceptr to = pool_behind_chunk(&self->store.chunks[numbers[0]]);
     const bool gone = pool_chunk_store_unmap(&self->store, numbers, count) == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
     for (CUdeviceptr at = to; at > from;) {
@@ -310,29 +269,6 @@ static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
     }
     strata_spin_release(&self->lock);
     return gone;
-}
-
-/* Highest first. */
-static void sort_by_address(const pool *self, uint32_t *numbers, size_t count)
-{
-    const pool_chunk *chunks = self->store.chunks;
-    for (size_t i = 1; i < count; i++) {
-        const uint32_t number = numbers[i];
-        size_t at = i;
-        for (; at && chunks[numbers[at - 1]].address < chunks[number].address; at--)
-            numbers[at] = numbers[at - 1];
-        numbers[at] = number;
-    }
-}
-
-static size_t run_length(const pool *self, const uint32_t *numbers, size_t count)
-{
-    const pool_chunk *chunks = self->store.chunks;
-    size_t length = 1;
-    while (length < count && chunks[numbers[length]].address + pool_chunk_bytes(&chunks[numbers[length]]) ==
-                                 chunks[numbers[length - 1]].address)
-        length++;
-    return length;
 }
 
 typedef enum pool_leaving {
@@ -346,11 +282,11 @@ static pool_leaving leave_place(pool *self, uint32_t number)
     const CUdeviceptr address = self->store.chunks[number].address;
     strata_spin_take(&self->lock);
     const uint32_t slot = pool_heap_around(&self->heap, address);
-    const bool complete = pool_is_complete(pool_entry(&self->heap, slot));
+    const strata_point point = pool_points_pending(pool_entry(&self->heap, slot));
     strata_spin_release(&self->lock);
-    if (complete)
+    if (!point)
         return POOL_UNMAPPABLE;
-    if (!pool_formers_leave(&self->store, number, slot)) {
+    if (!pool_formers_leave(&self->store, number, slot, point)) {
         pool_give_range(self, slot, POOL_FREE);
         return POOL_STAYS;
     }
@@ -393,12 +329,10 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
     const size_t left = leave_places(self, chunks, first), count = chunks->count - first - left;
     uint32_t *numbers = chunks->numbers + first + left, *kept = numbers;
     record_moved(self, chunks, left);
-    sort_by_address(self, numbers, count);
+    pool_chunks_sort(&self->store, numbers, count);
     for (size_t i = 0, length; i < count; i += length) {
-        length = run_length(self, numbers + i, count - i);
-        uint64_t bytes = 0;
-        for (size_t j = i; j < i + length; j++)
-            bytes += pool_chunk_bytes(&self->store.chunks[numbers[j]]);
+        uint64_t bytes;
+        length = pool_chunks_run(&self->store, numbers + i, count - i, &bytes);
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
@@ -424,7 +358,7 @@ static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list
             break;
         if (!take_chunk(self, how, number, &slot))
             continue;
-        *no_host_memory = !add(chunks, number, pool_chunk_bytes(&self->store.chunks[number]));
+        *no_host_memory = !pool_chunk_list_add(chunks, &self->store, number);
         if (*no_host_memory)
             pool_give_range(self, slot, POOL_FREE);
     }

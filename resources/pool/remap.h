@@ -2,15 +2,8 @@
 #ifndef STRATA_RESOURCES_POOL_REMAP_H
 #define STRATA_RESOURCES_POOL_REMAP_H
 
+#include "resources/chunks/chunk_list.h"
 #include "resources/pool/internal.h"
-
-/* Unmapped chunks for consecutive addresses. Its owner frees `numbers`. */
-typedef struct pool_chunk_list {
-    uint32_t *numbers;
-    size_t count, capacity;
-    uint64_t bytes;
-    size_t moved; /* chunks that were unmapped for it */
-} pool_chunk_list;
 
 typedef struct pool_remap_terms {
     CUdeviceptr from, to; /* destination: nothing is taken from it */

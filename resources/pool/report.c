@@ -9,7 +9,7 @@ size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
-    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
+    uint32_t slot = pool_heap_from(&self->heap, *from);
     for (; slot && count < POOL_SEEN_MOST; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_extent *extent = pool_extent_at(&self->heap, slot);
@@ -33,7 +33,7 @@ size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
-    uint64_t largest = self->started ? pool_heap_largest(&self->heap) : 0;
+    uint64_t largest = pool_heap_largest(&self->heap);
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
     pool_seen_extent seen[POOL_SEEN_MOST];
@@ -49,7 +49,7 @@ static size_t largest_free(pool *self, size_t free)
 static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
+    uint32_t slot = pool_heap_from(&self->heap, *from);
     for (int i = 0; slot && i < POOL_SEEN_MOST; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;
@@ -288,24 +288,16 @@ static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
     return count;
 }
 
-static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
+/* One chunk, or, with a count, so many equal ones with consecutive numbers. */
+static void describe_chunk(strata_emitter *to, const seen_chunk *chunk, uint64_t count)
 {
     strata_emit_object_begin(to, NULL);
-    strata_emit_hex(to, "address", chunk->address);
-    strata_emit_bytes(to, "bytes", chunk->bytes);
+    if (count)
+        strata_emit_count(to, "count", count);
+    else
+        strata_emit_hex(to, "address", chunk->address);
+    strata_emit_bytes(to, count ? "bytes_each" : "bytes", chunk->bytes);
     strata_emit_bool(to, "held", chunk->held);
-    strata_emit_object_end(to);
-}
-
-/* Equal chunks, consecutive numbers. */
-static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
-{
-    if (!count)
-        return;
-    strata_emit_object_begin(to, NULL);
-    strata_emit_count(to, "count", count);
-    strata_emit_bytes(to, "bytes_each", like->bytes);
-    strata_emit_bool(to, "held", like->held);
     strata_emit_object_end(to);
 }
 
@@ -330,16 +322,17 @@ static void describe_chunks(pool *self, strata_emitter *to)
     for (size_t count; (count = check_chunks(self, &from, seen));)
         for (size_t i = 0; i < count; i++) {
             if (!brief) {
-                describe_chunk(to, &seen[i]);
+                describe_chunk(to, &seen[i], 0);
                 continue;
             }
             const bool like = alike && seen[i].bytes == run.bytes && seen[i].held == run.held;
-            if (!like)
-                describe_run(to, &run, alike);
+            if (alike && !like)
+                describe_chunk(to, &run, alike);
             alike = like ? alike + 1 : 1;
             run = seen[i];
         }
-    describe_run(to, &run, alike);
+    if (alike)
+        describe_chunk(to, &run, alike);
     strata_emit_list_end(to);
 }
 

@@ -28,7 +28,7 @@ pool_result pool_find_first(pool_search *search)
                           memory_order_relaxed);
     if (pool_is_time_to_poll(self, search->need)) {
         strata_spin_release(&self->lock);
-        pool_poll(self);
+        pool_poll(self, POOL_TIMELINE_NONE);
         strata_spin_take(&self->lock);
     }
     pool_stream_cache_give_large(self, search->local, search->need->stream->timeline);
@@ -44,7 +44,7 @@ pool_result pool_find_finished(pool_search *search)
     const uint16_t own = search->need->stream->timeline->number;
     const bool with_own =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->polls_in_need += pool_poll_but(self, with_own ? POOL_TIMELINE_NONE : own);
+    self->polls_in_need += pool_poll(self, with_own ? POOL_TIMELINE_NONE : own);
     return pool_find_own(search);
 }
 
@@ -69,15 +69,21 @@ static bool is_followed(const strata_entry *entry, void *data)
     return by->all;
 }
 
+static pool_result take_accepted(pool *self, const pool_need *need, pool_accepts accepts, void *data, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), accepts, data);
+    const pool_result found = pool_take_fit(self, need, fit, slot);
+    strata_spin_release(&self->lock);
+    return found;
+}
+
 /* The stream follows its points. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
     following by = {need->stream, clock, true};
-    strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), is_followed, &by);
-    const pool_result found = pool_take_fit(self, need, fit, slot);
-    strata_spin_release(&self->lock);
+    const pool_result found = take_accepted(self, need, is_followed, &by, slot);
     strata_clock_unref(clock);
     return found;
 }
@@ -92,26 +98,18 @@ static bool avoids_legacy(const strata_entry *entry, void *legacy)
     return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
-/* While a blocking stream is captured, the legacy stream cannot be waited for. */
-static pool_result find_without_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
-{
-    strata_spin_take(&self->lock);
-    const uint32_t fit =
-        pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
-    const pool_result found = pool_take_fit(self, need, fit, slot);
-    strata_spin_release(&self->lock);
-    return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
-}
-
+/* While a blocking stream is captured, the legacy stream cannot be waited for: then without its memory. */
 static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const pool_result found = pool_take_others(self, need, slot);
+    pool_result found = pool_take_others(self, need, slot);
     strata_spin_release(&self->lock);
     if (found != POOL_FOUND || pool_wait_for_extent(self, need, *slot, outcome))
         return found;
-    return outcome->wait_error.status == STRATA_ERROR_STREAM_CAPTURE ? find_without_legacy(self, need, outcome, slot)
-                                                                     : POOL_NOTHING;
+    if (outcome->wait_error.status != STRATA_ERROR_STREAM_CAPTURE)
+        return POOL_NOTHING;
+    found = take_accepted(self, need, avoids_legacy, self->device->legacy, slot);
+    return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
 }
 
 pool_result pool_find_others(pool_search *search)

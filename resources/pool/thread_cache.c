@@ -169,11 +169,15 @@ strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_
 }
 
 /* What a thread keeps is hidden from other threads of the stream, which take other memory instead: a large part of all
- * is left to them. Holders are threads of any pool, ended ones too. */
-static bool keeps_large(const pool *self, const strata_timeline *timeline, uint64_t bytes)
+ * is left to them. Holders are threads of any pool, ended ones too. `lock` is held. */
+static bool keep_large(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
-    return bytes <= atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE ||
-           atomic_load_explicit(&timeline->holders, memory_order_relaxed) == 1;
+    if (bytes > atomic_load_explicit(&self->reserved, memory_order_relaxed) / POOL_KEPT_SHARE &&
+        atomic_load_explicit(&cache->timeline->holders, memory_order_relaxed) > 1)
+        return false;
+    give_large(self, cache);
+    cache->large = slot;
+    return true;
 }
 
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
@@ -185,15 +189,8 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
     if (cache)
         *pool_stream_cache_slot(local, handle) = cache;
     strata_spin_take(&self->lock);
-    if (!cache) {
+    if (!cache || (!keep_in_bin(self, cache, slot, bytes) && !keep_large(self, cache, slot, bytes)))
         pool_heap_give(&self->heap, slot, POOL_FREE);
-    } else if (!keep_in_bin(self, cache, slot, bytes)) {
-        give_large(self, cache);
-        if (keeps_large(self, timeline, bytes))
-            cache->large = slot;
-        else
-            pool_heap_give(&self->heap, slot, POOL_FREE);
-    }
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
@@ -208,7 +205,7 @@ static void pass_to_depot(pool *self, pool_magazine *magazine)
         return;
     pool_extent *first = pool_extent_at(&self->heap, magazine->first);
     _Atomic uint32_t *bucket = &self->depot[magazine->granules % POOL_DEPOT];
-    first->left = atomic_load_explicit(bucket, memory_order_relaxed);
+    first->links.left = atomic_load_explicit(bucket, memory_order_relaxed);
     atomic_store_explicit(bucket, magazine->first, memory_order_relaxed);
     *magazine = (pool_magazine){0};
 }
@@ -246,12 +243,12 @@ static uint32_t take_magazine(pool *self, uint32_t granules)
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
             break;
         before = found;
-        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
+        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->links.left : 0;
     }
     if (found && before)
-        pool_extent_at(&self->heap, before)->left = pool_extent_at(&self->heap, found)->left;
+        pool_extent_at(&self->heap, before)->links.left = pool_extent_at(&self->heap, found)->links.left;
     else if (found)
-        atomic_store_explicit(bucket, pool_extent_at(&self->heap, found)->left, memory_order_relaxed);
+        atomic_store_explicit(bucket, pool_extent_at(&self->heap, found)->links.left, memory_order_relaxed);
     return found;
 }
 
@@ -276,21 +273,17 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     return found;
 }
 
-/* The thread that filled a magazine wrote its entries last, and each links only to the next: prefetches several. */
-static inline void fetch(const strata_entry *entry)
-{
-    __builtin_prefetch(entry, 1);
-    __builtin_prefetch(entry + 1, 1);
-}
-
-/* After the stream waited for the extents. Returns their bytes. */
+/* After the stream waited for the extents. Returns their bytes. The thread that filled a magazine wrote its entries
+ * last, and each links only to the next: prefetches several. */
 static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
     for (uint32_t slot = first; slot; slot = pool_extent_at(&self->heap, slot)->chain) {
         strata_entry *entry = pool_entry(&self->heap, slot);
-        fetch(pool_extent_in(&self->heap, entry)->below);
+        const strata_entry *ahead = pool_extent_in(&self->heap, entry)->below;
+        __builtin_prefetch(ahead, 1);
+        __builtin_prefetch(ahead + 1, 1);
         pool_points_clear(entry);
         atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
         bytes += pool_bytes_of(entry);
@@ -335,7 +328,8 @@ static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {
         for (uint32_t first; (first = atomic_load_explicit(&self->depot[i], memory_order_relaxed));) {
-            atomic_store_explicit(&self->depot[i], pool_extent_at(&self->heap, first)->left, memory_order_relaxed);
+            atomic_store_explicit(&self->depot[i], pool_extent_at(&self->heap, first)->links.left,
+                                  memory_order_relaxed);
             give_list(self, first);
         }
     }

@@ -154,21 +154,16 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* The cache is the caller's. */
-static inline void pool_count_bytes(pool_thread_cache *local, int64_t bytes)
-{
-    strata_own_word_add(&local->live_bytes, bytes);
-}
-
+/* The cache is the caller's, also for the next. */
 static inline void pool_count_hit(pool_thread_cache *local, uint64_t bytes)
 {
-    pool_count_bytes(local, (int64_t)bytes);
+    strata_own_word_add(&local->live_bytes, (int64_t)bytes);
     strata_own_word_add(&local->hits, 1);
 }
 
 static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
-    pool_count_bytes(local, bytes);
+    strata_own_word_add(&local->live_bytes, bytes);
     strata_own_word_add(&local->live_beside_hits, blocks);
 }
 

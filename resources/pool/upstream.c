@@ -217,13 +217,6 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
     return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
-static void give_back_unused(pool *self, uint32_t number)
-{
-    strata_error_suppress_begin();
-    give_back_chunk(self, &(pool_release_terms){.may_wait = true}, number);
-    strata_error_suppress_end(false);
-}
-
 static strata_status request_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome,
                                    pool_chunk *chunk, bool *made)
 {
@@ -263,8 +256,10 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
         pool_chunk_store_forget(&self->store, number);
     pool_record_reserved(self);
     strata_lock_release(&self->map_lock);
+    strata_error_suppress_begin();
     if (unused)
-        give_back_unused(self, number);
+        give_back_chunk(self, &(pool_release_terms){.may_wait = true}, number);
+    strata_error_suppress_end(false);
     if (*slot)
         return POOL_FOUND;
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
@@ -343,13 +338,6 @@ static pool_result find_rest(pool_search *search)
     return search->made == now ? POOL_NOTHING : search->again(search);
 }
 
-static void record_peak(const pool_search *search)
-{
-    strata_lock_take(&search->self->map_lock);
-    pool_record_peak(search->self, search->need);
-    strata_lock_release(&search->self->map_lock);
-}
-
 /* The steps before have found nothing. */
 pool_result pool_find_fixed(pool_search *search)
 {
@@ -365,8 +353,10 @@ pool_result pool_find_fixed(pool_search *search)
         found = find_rest(search);
     if (found == POOL_NOTHING) {
         found = search->may_wait ? get_chunk_waiting(search) : get_chunk(search);
+        strata_lock_take(&self->map_lock);
         if (found == POOL_FOUND)
-            record_peak(search);
+            pool_record_peak(self, search->need);
+        strata_lock_release(&self->map_lock);
     }
     if (found == POOL_NOTHING) /* what its chunk left */
         found = find_rest(search);

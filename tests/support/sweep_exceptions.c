@@ -182,6 +182,7 @@ static const char *const recovered[] = {
     "what_the_driver_does_not_take_back_is_used_and_tried_again",
     /* memory that cannot be mapped, unmapped or waited for is replaced by other memory */
     "a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not",
+    "a_request_waits_for_all_streams_that_freed_its_memory",
     "memory_of_a_destroyed_stream_serves_the_next_request",
     "nothing_is_returned_for_a_request_that_is_refused",
     "parts_come_in_the_order_of_addresses_whichever_chunk_is_older",

@@ -168,7 +168,8 @@ static const char documentation[] =
     "Runs COMMAND, unchanged, with its GPU memory from a Strata stack: under a budget, with a log, or guarded.\vThe "
     "program may be linked to libcuda, load it, or use the CUDA runtime. What no stack can give (managed memory, "
     "arrays, "
-    "memory of the driver's own pools) is passed on to the driver, and charged to the budget.\n\nExit status: that of "
+    "imported memory of other interfaces, memory of the driver's own pools) is passed on to the driver, and charged to "
+    "the budget.\n\nExit status: that of "
     "COMMAND; 2: bad usage; 126: COMMAND cannot be run, or not be seen with --fail-closed; 127: it was not found.";
 
 static const struct argp usage = {options, parse, "[--] COMMAND [ARGUMENT...]", documentation, command_common,

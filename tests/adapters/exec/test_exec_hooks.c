@@ -343,11 +343,84 @@ static void imported_memory_is_counted_and_not_charged(void **state)
     json_decref(report);
     report = report_of(run_wider("--budget 64MiB --json", "others_memory"));
     check_passed(report, "imported", 2, 6, 2);
-    check_passed(report, "external", 2, 48, 0);
+    check_passed(report, "graphics", 1, 16, 0);
     check_passed(report, "multicast", 1, 64, 0);
     check_library(report, "imported", "others_memory", 2, 6, 2);
-    check_library(report, "external", "others_memory", 2, 48, 0);
+    check_library(report, "graphics", "others_memory", 1, 16, 0);
     json_decref(report);
+    check(run_wider("--budget 2MiB", "others_memory"), 2, "cuImportExternalMemory", ""); /* behind 6 MiB imported */
+}
+
+/* ---- external memory ---- */
+
+static void external_memory_is_charged_while_it_is_imported(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB", "external import"), 0,
+          "imported: 36 MiB free, destroyed: 100, again: 400, 100\n", "");
+    json_t *report = report_of(run_wider("--budget 100MiB --json", "external import"));
+    check_passed(report, "external", 1, 64, 0);
+    check_library(report, "external", "external", 1, 64, 0);
+    assert_int_equal(number_at(report, "devices", "budget", "peak"), 64 << 20);
+    assert_int_equal(number_at(report, "devices", "budget", "in_use"), 0);
+    json_decref(report);
+}
+
+static void what_is_mapped_of_external_memory_is_charged_once(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB", "external map"), 0, "mapped: 36 MiB free, freed: 36, destroyed: 100\n", "");
+}
+
+static void external_memory_above_the_budget_is_refused(void **state)
+{
+    (void)state;
+    check(run_wider("", "external too-much"), 0, "a second one: 0, its file is closed", "");
+    outcome *result = run_wider("--budget 100MiB --json", "external too-much");
+    assert_outcome(result, 0,
+                   "a second one: 2, its file is open, 64 MiB of cuMemAlloc: 2, behind the first one's end: 0\n", "");
+    json_t *report = report_of(result);
+    const json_t *refusals = json_object_get(report, "refusals"), *one = json_array_get(refusals, 0);
+    assert_int_equal(json_array_size(refusals), 2); /* the other one is of the stack's memory */
+    assert_string_equal(json_string_value(json_object_get(one, "kind")), "external");
+#if !defined __SANITIZE_ADDRESS__ /* of which the walk finds the sanitizer's library */
+    assert_string_equal(json_string_value(json_object_get(one, "library")), "external");
+#endif
+    assert_int_equal(json_integer_value(json_object_get(one, "requested")), 64 << 20);
+    assert_int_equal(json_integer_value(json_object_get(one, "passed_on_to_the_driver")), 64 << 20);
+    assert_null(json_object_get(json_array_get(refusals, 1), "kind"));
+    json_decref(report);
+}
+
+static void an_import_that_fails_is_not_charged(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB", "external no-file"), 0, "no file: 400, no size: 1, 0 MiB less free\n", "");
+}
+
+static void external_memory_ends_with_its_context(void **state)
+{
+    (void)state;
+    check(run_wider("--budget 100MiB", "external context"), 0, "destroyed: 100 MiB free, reset: 100, imported: 36\n",
+          "");
+}
+
+/* ---- what no call asks for ---- */
+
+/* The budget cannot refuse it, and the device has room. */
+static void hidden_memory_is_reported_and_not_charged(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--budget 1GiB --json", "external hidden");
+    assert_outcome(result, 0, "1024 MiB free, 1000 MiB: 0\n", "");
+    json_t *report = read_report(result);
+    free(result);
+    assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 500 << 20);
+    assert_int_equal(number_at(report, "devices", "budget", "in_use"), 1000 << 20);
+    json_decref(report);
+    setenv("STRATA_SIM_MEMORY", "1GiB", 1); /* a device of that size */
+    check(run_wider("--budget 1GiB", "external hidden"), 0, "524 MiB free, 1000 MiB: 2\n", "");
+    unsetenv("STRATA_SIM_MEMORY");
 }
 
 /* ---- other processes ---- */
@@ -366,6 +439,23 @@ static void memory_of_a_pool_goes_to_another_process(void **state)
     assert_string_equal(result->out + strlen(given), given); /* of 100 MiB */
     free(result);
     check(run_wider("--children --guard --stack pool(export=fd)", "ipc"), 0, given, "");
+}
+
+/* Of the 110 MiB that the two may have together, 100 are one block, which both map. */
+static void memory_of_another_process_is_charged_where_it_was_made(void **state)
+{
+    (void)state;
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    outcome *result = run_wider("--ipc --children --budget 110MiB --shared exec-ipc", "ipc");
+    assert_int_equal(result->status, 0);
+    assert_string_equal(result->err, "");
+    assert_memory_equal(result->out, given, strlen(given));
+    assert_string_equal(result->out + strlen(given), given);
+    free(result);
+    unsetenv("STRATA_SHARED_DIR");
+    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
 }
 
 static void a_failed_free_leaves_the_handle_good(void **state)
@@ -528,7 +618,14 @@ int main(void)
         cmocka_unit_test(memory_of_the_default_pool_by_name_is_the_stacks),
         cmocka_unit_test(a_pool_that_was_set_by_its_location_is_used),
         cmocka_unit_test(imported_memory_is_counted_and_not_charged),
+        cmocka_unit_test(external_memory_is_charged_while_it_is_imported),
+        cmocka_unit_test(what_is_mapped_of_external_memory_is_charged_once),
+        cmocka_unit_test(external_memory_above_the_budget_is_refused),
+        cmocka_unit_test(an_import_that_fails_is_not_charged),
+        cmocka_unit_test(external_memory_ends_with_its_context),
+        cmocka_unit_test(hidden_memory_is_reported_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
+        cmocka_unit_test(memory_of_another_process_is_charged_where_it_was_made),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),
         cmocka_unit_test(an_offer_without_a_socket_is_taken_back),
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),

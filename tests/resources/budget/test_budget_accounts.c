@@ -1,4 +1,5 @@
 /* The accounts of a budget: charges, reservations, refusals and reports. */
+#include "resources/budget/take.h"
 #include "support/budget.h"
 
 #include <pthread.h>
@@ -211,6 +212,28 @@ static void a_reservation_cannot_be_taken_by_others(test_fixture *fixture)
     assert_int_equal(usage_of(base).in_use, 0);
     check_status(strata_budget_reserve(base, 0, NULL, &reservation), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_reserve(base, 11 * MIB, NULL, &reservation), STRATA_ERROR_OUT_OF_BUDGET);
+}
+
+static void bytes_are_taken_without_an_account_of_their_own(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *tenant;
+    strata_block block, refused;
+    check_ok(strata_budget_account_open(base, &(strata_budget_account_options){.limit.bytes = 4 * MIB}, &tenant));
+    check_ok(budget_take(base, 5 * MIB));
+    check_ok(budget_take(tenant, 3 * MIB));
+    assert_int_equal(usage_of(base).in_use, 8 * MIB);
+    check_status(budget_take(tenant, 2 * MIB), STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(budget_take(base, 3 * MIB), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 8 MiB");
+    check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(try_allocate(fixture, 2 * MIB, NULL, &block));
+    budget_give(base, 5 * MIB);
+    budget_give(tenant, 3 * MIB);
+    assert_int_equal(usage_of(tenant).in_use, 0);
+    assert_int_equal(usage_of(base).in_use, 2 * MIB);
+    assert_int_equal(usage_of(base).peak, 10 * MIB);
+    free_block(fixture, &block);
+    check_ok(strata_budget_account_close(tenant));
 }
 
 static void accounts_nest_only_so_deep(test_fixture *fixture)
@@ -557,6 +580,7 @@ int main(void)
         TEST_CASE(a_request_names_the_account_of_one_budget_of_its_stack),
         TEST_CASE(a_block_of_no_cost_keeps_its_account),
         TEST_CASE(a_reservation_cannot_be_taken_by_others),
+        TEST_CASE(bytes_are_taken_without_an_account_of_their_own),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(a_closed_reservation_is_reported_with_what_its_blocks_hold),

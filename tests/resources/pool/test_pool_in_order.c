@@ -13,12 +13,17 @@
  *     | first | block | second | block |
  *     0       6       8       14      16 */
 typedef struct scene {
+    test_fixture *fixture;
+    CUstream stream;
     strata_block first, second, blocks[2];
+    test_stall *stall; /* holds a stream; NULL: none, or released */
 } scene;
 
-static scene set_scene(test_fixture *fixture, CUstream stream)
+static scene begin_scene(test_fixture *fixture, uint64_t limit)
 {
-    scene made;
+    needs_granule(2 * MIB);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene made = {.fixture = fixture, .stream = stream};
     empty_the_pool(fixture);
     made.first = test_allocate(fixture, 6 * MIB, stream);
     made.blocks[0] = test_allocate(fixture, 2 * MIB, stream);
@@ -28,26 +33,49 @@ static scene set_scene(test_fixture *fixture, CUstream stream)
     test_write(fixture, &made.blocks[1], 0x62, stream);
     check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL));
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
+    set_limit(fixture, limit);
     return made;
 }
 
-static void end_scene(test_fixture *fixture, scene *made, CUstream stream)
+/* Both parts are written and freed behind what holds the stream. */
+static scene begin_unfinished(test_fixture *fixture)
+{
+    scene made = begin_scene(fixture, 16 * MIB);
+    made.stall = test_stall_begin(made.stream);
+    test_write(fixture, &made.first, 0x11, made.stream);
+    test_write(fixture, &made.second, 0x22, made.stream);
+    test_free_on(fixture, &made.first, made.stream);
+    test_free_on(fixture, &made.second, made.stream);
+    return made;
+}
+
+static strata_status take(const scene *made, size_t bytes, strata_block *out)
+{
+    return try_to_allocate(made->fixture, bytes, made->stream, out);
+}
+
+static void end_stall(scene *made, strata_status status)
+{
+    test_stall_end(made->stall);
+    made->stall = NULL;
+    check_ok(status);
+}
+
+static void end_scene(scene *made)
 {
     for (size_t i = 0; i < 2; i++) {
-        check_ends(fixture, &made->blocks[i], (unsigned char)(0x61 + i), stream);
-        test_free_on(fixture, &made->blocks[i], stream);
+        check_ends(made->fixture, &made->blocks[i], (unsigned char)(0x61 + i), made->stream);
+        test_free_on(made->fixture, &made->blocks[i], made->stream);
     }
 }
 
-/* Both parts are written and freed behind what holds the stream. */
-static test_stall *free_unfinished(test_fixture *fixture, scene *made, CUstream stream)
+/* All that is free, as one block. */
+static void check_all(const scene *made, unsigned char value)
 {
-    test_stall *stall = test_stall_begin(stream);
-    test_write(fixture, &made->first, 0x11, stream);
-    test_write(fixture, &made->second, 0x22, stream);
-    test_free_on(fixture, &made->first, stream);
-    test_free_on(fixture, &made->second, stream);
-    return stall;
+    strata_block all = test_allocate(made->fixture, 12 * MIB, made->stream);
+    test_write(made->fixture, &all, value, made->stream);
+    check_ends(made->fixture, &all, value, made->stream);
+    test_free_on(made->fixture, &all, made->stream);
 }
 
 static size_t waits_of(const test_calls *calls)
@@ -65,179 +93,147 @@ static bool is_finished(CUstream stream)
 
 static void a_request_takes_its_streams_unfinished_memory_from_anywhere(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    set_limit(fixture, 16 * MIB);
+    scene made = begin_unfinished(fixture);
     test_calls calls;
-    test_stall *stall = free_unfinished(fixture, &made, stream);
     test_calls_begin(&calls);
     strata_block block;
-    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const strata_status status = take(&made, 12 * MIB, &block);
     const size_t waits = waits_of(&calls), unmapped = test_calls_of(&calls, "cuMemUnmap");
     const unsigned char *seen = NULL;
     if (status == STRATA_SUCCESS) {
-        test_write(fixture, &block, 0x55, stream);
-        seen = test_copy_back(fixture, block.address, EDGE, stream);
+        test_write(fixture, &block, 0x55, made.stream);
+        seen = test_copy_back(fixture, block.address, EDGE, made.stream);
     }
-    const bool finished = is_finished(stream);
-    test_stall_end(stall);
-    check_ok(status);
+    const bool finished = is_finished(made.stream);
+    end_stall(&made, status);
     assert_true(test_is_swept() || (waits == 0 && unmapped == 0 && !finished));
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
     check_bytes(seen, 0x55, EDGE);
-    check_ends(fixture, &block, 0x55, stream);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    check_ends(fixture, &block, 0x55, made.stream);
+    test_free_on(fixture, &block, made.stream);
+    end_scene(&made);
 }
 
 /* What is left of the moved memory waits for the work at the former addresses, as what was moved does. */
 static void what_another_stream_takes_of_it_waits_for_the_old_work(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    set_limit(fixture, 16 * MIB);
-    test_stall *stall = free_unfinished(fixture, &made, stream);
+    scene made = begin_unfinished(fixture);
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block, rest;
-    strata_status status = try_to_allocate(fixture, 11 * MIB, stream, &block);
-    const bool served = status == STRATA_SUCCESS;
+    strata_status status = take(&made, 11 * MIB, &block);
     bool finished = false;
-    if (served && (status = try_to_allocate(fixture, MIB, other, &rest)) == STRATA_SUCCESS) {
+    if (status == STRATA_SUCCESS && (status = try_to_allocate(fixture, MIB, other, &rest)) == STRATA_SUCCESS) {
         test_write(fixture, &rest, 0x77, other);
         finished = is_finished(other);
     }
-    test_stall_end(stall);
-    check_ok(status);
+    end_stall(&made, status);
     assert_true(test_is_swept() || !finished);
     check_ends(fixture, &rest, 0x77, other);
     test_free_on(fixture, &rest, other);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    test_free_on(fixture, &block, made.stream);
+    end_scene(&made);
 }
 
 /* It is made instead; the first part moves. */
 static void what_another_stream_may_use_does_not_move(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
+    scene made = begin_scene(fixture, 22 * MIB);
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
     const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
-    set_limit(fixture, 22 * MIB);
-    test_stall *stall = test_stall_begin(stream);
-    test_write(fixture, &made.first, 0x11, stream);
+    made.stall = test_stall_begin(made.stream);
+    test_write(fixture, &made.first, 0x11, made.stream);
     write_head(fixture, &made.second, 0x22, other);
-    test_free_on(fixture, &made.first, stream);
-    test_free_on(fixture, &made.second, stream);
+    test_free_on(fixture, &made.first, made.stream);
+    test_free_on(fixture, &made.second, made.stream);
     strata_block block;
-    const strata_status status = try_to_allocate(fixture, 10 * MIB, stream, &block);
-    test_stall_end(stall);
-    check_ok(status);
+    end_stall(&made, take(&made, 10 * MIB, &block));
     assert_true(test_is_swept() || value_of(fixture->runtime, "pool.chunks.moved") - moved == 3);
     assert_true(test_is_swept() || value_of(fixture->runtime, "pool.reserved") == 20 * MIB);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    test_free_on(fixture, &block, made.stream);
+    end_scene(&made);
 }
 
 /* At a limit, or with prefer=memory: the request's stream waits for the other, and the host for neither. */
 static void what_another_stream_may_use_moves_behind_a_wait(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    set_limit(fixture, 16 * MIB);
+    scene made = begin_scene(fixture, 16 * MIB);
+    CUstream other = test_stream(fixture, TEST_STREAM_POOL);
     test_calls calls;
-    test_stall *stall = test_stall_begin(other);
+    made.stall = test_stall_begin(other);
     write_head(fixture, &made.second, 0x22, other);
     test_free_on(fixture, &made.first, other);
     test_free_on(fixture, &made.second, other);
     test_calls_begin(&calls);
     strata_block block;
-    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const strata_status status = take(&made, 12 * MIB, &block);
     const size_t waits = waits_of(&calls);
     if (status == STRATA_SUCCESS)
-        test_write(fixture, &block, 0x55, stream);
-    const bool finished = is_finished(stream);
-    test_stall_end(stall);
-    check_ok(status);
+        test_write(fixture, &block, 0x55, made.stream);
+    const bool finished = is_finished(made.stream);
+    end_stall(&made, status);
     assert_true(test_is_swept() || (waits == 0 && !finished));
-    check_ends(fixture, &block, 0x55, stream);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    check_ends(fixture, &block, 0x55, made.stream);
+    test_free_on(fixture, &block, made.stream);
+    end_scene(&made);
 }
 
 /* ---- former addresses ---- */
 
-/* Moves all that is free, and frees it again at its new place: behind a stall, or all complete. */
-static void move_and_free(test_fixture *fixture, scene *made, CUstream stream, bool ended)
+/* Moves all that is free, and frees it again at its new place: all is complete, or only the stall is over. */
+static scene move_and_free(test_fixture *fixture, bool ended)
 {
-    set_limit(fixture, 16 * MIB);
-    test_stall *stall = free_unfinished(fixture, made, stream);
+    scene made = begin_unfinished(fixture);
     strata_block block;
-    const strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
+    const strata_status status = take(&made, 12 * MIB, &block);
     if (ended)
-        test_stall_end(stall);
+        test_stall_end(made.stall);
     else
-        test_stall_release(stall);
+        test_stall_release(made.stall);
     check_ok(status);
-    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &block, made.stream);
+    made.stall = NULL;
+    return made;
 }
 
 static void a_miss_after_the_old_work_gives_former_addresses_up(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    move_and_free(fixture, &made, stream, true);
+    scene made = move_and_free(fixture, true);
     test_calls calls;
     test_calls_begin(&calls);
-    check_refused(fixture, 14 * MIB, stream);
+    check_refused(fixture, 14 * MIB, made.stream);
     assert_true(test_is_swept() || test_calls_of(&calls, "cuMemUnmap") == 2);
-    strata_block block = test_allocate(fixture, 12 * MIB, stream);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    check_all(&made, 0x33);
+    end_scene(&made);
 }
 
 static void a_trim_waits_for_the_old_work(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    move_and_free(fixture, &made, stream, false);
+    scene made = move_and_free(fixture, false);
     check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
     assert_true(test_is_swept() || value_of(fixture->runtime, "pool.reserved") == 4 * MIB);
     test_stall_end_all();
-    end_scene(fixture, &made, stream);
+    end_scene(&made);
 }
 
 /* Its memory would stay anyway. */
 static void a_trim_does_not_wait_for_the_old_work_of_what_is_live(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    set_limit(fixture, 16 * MIB);
-    test_stall *stall = free_unfinished(fixture, &made, stream);
+    scene made = begin_unfinished(fixture);
     strata_block block;
-    strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &block);
-    const bool served = status == STRATA_SUCCESS;
-    if (served)
+    strata_status status = take(&made, 12 * MIB, &block);
+    if (status == STRATA_SUCCESS)
         status = strata_runtime_trim(fixture->runtime, 0, NULL);
-    const bool finished = is_finished(stream);
-    test_stall_end(stall);
-    check_ok(status);
+    const bool finished = is_finished(made.stream);
+    end_stall(&made, status);
     assert_true(test_is_swept() || !finished);
-    test_free_on(fixture, &block, stream);
-    end_scene(fixture, &made, stream);
+    test_free_on(fixture, &block, made.stream);
+    end_scene(&made);
 }
 
 static void a_stack_is_destroyed_with_former_addresses(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    move_and_free(fixture, &made, stream, true);
-    end_scene(fixture, &made, stream); /* the fixture destroys it */
+    scene made = move_and_free(fixture, true);
+    end_scene(&made); /* the fixture destroys it */
 }
 
 static struct {
@@ -255,58 +251,50 @@ static CUresult release_and_synchronize(CUevent event)
 }
 
 /* Cuts what is free in three, and frees the outer two, so that only by a move they serve one request. */
-static strata_status move_again(test_fixture *fixture, CUstream stream)
+static strata_status move_again(const scene *made)
 {
     strata_block parts[3], moved;
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < 3 && status == STRATA_SUCCESS; i++)
-        status = try_to_allocate(fixture, 4 * MIB, stream, &parts[i]);
+        status = take(made, 4 * MIB, &parts[i]);
     if (status != STRATA_SUCCESS)
         return status;
-    test_free_on(fixture, &parts[0], stream);
-    test_free_on(fixture, &parts[2], stream);
-    status = try_to_allocate(fixture, 8 * MIB, stream, &moved);
+    test_free_on(made->fixture, &parts[0], made->stream);
+    test_free_on(made->fixture, &parts[2], made->stream);
+    status = take(made, 8 * MIB, &moved);
     if (status == STRATA_SUCCESS) {
-        test_write(fixture, &moved, 0x44, stream);
-        test_free_on(fixture, &moved, stream);
+        test_write(made->fixture, &moved, 0x44, made->stream);
+        test_free_on(made->fixture, &moved, made->stream);
     }
-    test_free_on(fixture, &parts[1], stream);
+    test_free_on(made->fixture, &parts[1], made->stream);
     return status;
 }
 
 /* Returns how often memory moved; *waited: the host waited at last. */
 static size_t move_often(test_fixture *fixture, size_t most, bool *waited)
 {
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scene made = set_scene(fixture, stream);
-    set_limit(fixture, 16 * MIB);
-    test_stall *stall = free_unfinished(fixture, &made, stream);
-    host.stall = stall;
+    scene made = begin_unfinished(fixture);
+    host.stall = made.stall;
     host.synchronize = strata_cu.EventSynchronize;
     strata_cu.EventSynchronize = release_and_synchronize;
     strata_block all;
     size_t times = 0;
-    strata_status status = try_to_allocate(fixture, 12 * MIB, stream, &all);
+    strata_status status = take(&made, 12 * MIB, &all);
     if (status == STRATA_SUCCESS)
-        test_free_on(fixture, &all, stream);
+        test_free_on(fixture, &all, made.stream);
     for (; status == STRATA_SUCCESS && times < most && host.stall; times++)
-        status = move_again(fixture, stream);
+        status = move_again(&made);
     strata_cu.EventSynchronize = host.synchronize;
     *waited = !host.stall;
-    test_stall_end(stall);
-    check_ok(status);
-    all = test_allocate(fixture, 12 * MIB, stream);
-    test_write(fixture, &all, 0x33, stream);
-    check_ends(fixture, &all, 0x33, stream);
-    test_free_on(fixture, &all, stream);
+    end_stall(&made, status);
+    check_all(&made, 0x33);
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
-    end_scene(fixture, &made, stream);
+    end_scene(&made);
     return times;
 }
 
 static void what_moved_moves_again(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
     bool waited;
     const size_t times = move_often(fixture, 20, &waited);
     assert_true(test_is_swept() || (times == 20 && !waited));
@@ -315,7 +303,6 @@ static void what_moved_moves_again(test_fixture *fixture)
 /* All former places together have less than the addresses that are left: then the host waits. */
 static void former_places_leave_addresses_for_all_memory(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
     bool waited;
     const size_t times = move_often(fixture, 20, &waited);
     assert_true(test_is_swept() || (times > 1 && times < 10 && waited));
@@ -365,23 +352,23 @@ static void *trim(void *data)
 }
 
 /* Six blocks of a chunk each, in memory that moved. Every second one is free again. */
-static strata_status cut_what_moved(test_fixture *fixture, size_t odd, strata_block parts[6], CUstream stream)
+static strata_status cut_what_moved(const scene *made, size_t odd, strata_block parts[6])
 {
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < 6 && status == STRATA_SUCCESS; i++)
-        status = try_to_allocate(fixture, 2 * MIB, stream, &parts[i]);
+        status = take(made, 2 * MIB, &parts[i]);
     for (size_t i = odd; i < 6 && status == STRATA_SUCCESS; i += 2)
-        test_free_on(fixture, &parts[i], stream);
+        test_free_on(made->fixture, &parts[i], made->stream);
     return status;
 }
 
 /* Moves chunks that a trim waits for, but they cannot be mapped: they go back to their places. */
-static strata_status fail_to_move_beside_a_trim(test_fixture *fixture, test_stall *stall, CUstream stream)
+static strata_status fail_to_move_beside_a_trim(const scene *made)
 {
     strata_block moved;
     pthread_t thread;
     strata_status trimmed = STRATA_SUCCESS;
-    trimmer.runtime = fixture->runtime;
+    trimmer.runtime = made->fixture->runtime;
     trimmer.armed = true;
     trimmer.synchronize = strata_cu.EventSynchronize;
     sem_init(&trimmer.waits, 0, 0);
@@ -389,13 +376,13 @@ static strata_status fail_to_move_beside_a_trim(test_fixture *fixture, test_stal
     strata_cu.EventSynchronize = say_and_synchronize;
     assert_int_equal(pthread_create(&thread, NULL, trim, &trimmed), 0);
     sem_wait(&trimmer.waits);
-    test_stall_release(stall);
-    test_synchronize(stream);
+    test_stall_release(made->stall);
+    test_synchronize(made->stream);
     trimmer.refused = false;
     trimmer.map = strata_cu.MemMap;
     strata_cu.MemMap = refuse_once;
-    if (try_to_allocate(fixture, 6 * MIB, stream, &moved) == STRATA_SUCCESS)
-        test_free_on(fixture, &moved, stream);
+    if (take(made, 6 * MIB, &moved) == STRATA_SUCCESS)
+        test_free_on(made->fixture, &moved, made->stream);
     strata_cu.MemMap = trimmer.map;
     if (!trimmer.refused)
         sem_post(&trimmer.go_on);
@@ -406,31 +393,23 @@ static strata_status fail_to_move_beside_a_trim(test_fixture *fixture, test_stal
 
 static void a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place(test_fixture *fixture)
 {
-    needs_granule(2 * MIB);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t odd = 0; odd < 2; odd++) {
-        scene made = set_scene(fixture, stream);
+        scene made = begin_unfinished(fixture);
         strata_block parts[6], all;
-        set_limit(fixture, 16 * MIB);
-        test_stall *stall = free_unfinished(fixture, &made, stream);
-        check_ok(try_to_allocate(fixture, 12 * MIB, stream, &all));
-        test_free_on(fixture, &all, stream);
-        check_ok(cut_what_moved(fixture, odd, parts, stream));
-        check_ok(fail_to_move_beside_a_trim(fixture, stall, stream));
-        test_stall_end(stall);
+        check_ok(take(&made, 12 * MIB, &all));
+        test_free_on(fixture, &all, made.stream);
+        check_ok(cut_what_moved(&made, odd, parts));
+        end_stall(&made, fail_to_move_beside_a_trim(&made));
         for (size_t i = 1 - odd; i < 6; i += 2) {
-            test_write(fixture, &parts[i], 0x35, stream);
-            check_ends(fixture, &parts[i], 0x35, stream);
-            test_free_on(fixture, &parts[i], stream);
+            test_write(fixture, &parts[i], 0x35, made.stream);
+            check_ends(fixture, &parts[i], 0x35, made.stream);
+            test_free_on(fixture, &parts[i], made.stream);
         }
-        all = test_allocate(fixture, 12 * MIB, stream);
-        test_write(fixture, &all, 0x36, stream);
-        check_ends(fixture, &all, 0x36, stream);
-        test_free_on(fixture, &all, stream);
+        check_all(&made, 0x36);
         check_cu(test_cu()->CtxSynchronize());
         check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
         assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 4 * MIB);
-        end_scene(fixture, &made, stream);
+        end_scene(&made);
     }
 }
 

@@ -1,6 +1,8 @@
 /* Memory of others and multicast objects, and functions that no hook stands for, of a driver that has all of them. */
 #include "wider_calls.h"
 
+#include <unistd.h>
+
 static void use_imports(void)
 {
     WIDER(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 12000);
@@ -24,7 +26,8 @@ static void use_external(void)
     WIDER(cuGraphicsMapResources_ptsz, "cuGraphicsMapResources", 12000);
     WIDER(cuGraphicsUnmapResources_ptsz, "cuGraphicsUnmapResources", 12000);
     WIDER(cuGraphicsResourceGetMappedPointer_v2, "cuGraphicsResourceGetMappedPointer", 12000);
-    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {.size = 32 * MIB};
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = dup(0), .size = 32 * MIB};
     CUexternalMemory external;
     CUgraphicsResource resource = (CUgraphicsResource)(uintptr_t)0x55; /* NOLINT: a handle */
     CUdeviceptr block;

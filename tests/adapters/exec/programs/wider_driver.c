@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MIB    ((size_t)1 << 20)
@@ -83,17 +84,49 @@ EXPORT CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool po
 
 static char objects[4];
 
+/* Opaque files alone; a good one is the driver's from then on. */
+struct CUextMemory_st {
+    bool imported;
+};
+static struct CUextMemory_st externals[4];
+
 EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
                                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    (void)description;
-    *out = (CUexternalMemory)(void *)&objects[0];
+    size_t i = 0;
+    if (description->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD || !description->size)
+        return CUDA_ERROR_INVALID_VALUE;
+    while (externals[i].imported)
+        i++;
+    if (close(description->handle.fd) != 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    externals[i].imported = true;
+    *out = &externals[i];
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory)
 {
-    return memory == (CUexternalMemory)(void *)&objects[0] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    const bool imported = memory->imported;
+    memory->imported = false;
+    return imported ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Of memory of the driver behind, which frees it. */
+EXPORT CUresult CUDAAPI cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemory memory,
+                                                        const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *part)
+{
+    CUresult (*allocate)(CUdeviceptr *, size_t);
+    void *address = inside("cuMemAlloc", 3020);
+    memcpy(&allocate, &address, sizeof allocate);
+    return memory->imported && part->size ? allocate(out, MIB) : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult CUDAAPI cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *out, CUexternalMemory memory,
+                                                                const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *image)
+{
+    *out = (CUmipmappedArray)(void *)&objects[3];
+    return memory->imported && image->numLevels ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult map_resources(unsigned count, CUgraphicsResource *resources, CUstream stream)
@@ -120,6 +153,20 @@ EXPORT CUresult CUDAAPI cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *out, 
     *out = 0x10000;
     *bytes = 16 * MIB;
     return CUDA_SUCCESS;
+}
+
+/* ---- memory that no call asks for ---- */
+
+EXPORT CUresult CUDAAPI cuNewHidden(size_t bytes);
+
+/* As a context's or a module's. */
+CUresult CUDAAPI cuNewHidden(size_t bytes)
+{
+    CUresult (*allocate)(CUdeviceptr *, size_t);
+    CUdeviceptr block;
+    void *address = inside("cuMemAlloc", 3020);
+    memcpy(&allocate, &address, sizeof allocate);
+    return allocate(&block, bytes);
 }
 
 /* ---- arrays ---- */
@@ -660,9 +707,12 @@ static const struct {
     OWN("cuMemPoolImportPointer", 0, cuMemPoolImportPointer),
     OWN("cuImportExternalMemory", 0, cuImportExternalMemory),
     OWN("cuDestroyExternalMemory", 0, cuDestroyExternalMemory),
+    OWN("cuExternalMemoryGetMappedBuffer", 0, cuExternalMemoryGetMappedBuffer),
+    OWN("cuExternalMemoryGetMappedMipmappedArray", 0, cuExternalMemoryGetMappedMipmappedArray),
     OWN("cuGraphicsMapResources", 0, cuGraphicsMapResources_ptsz),
     OWN("cuGraphicsUnmapResources", 0, cuGraphicsUnmapResources_ptsz),
     OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
+    OWN("cuNewHidden", 0, cuNewHidden),
     OWN("cuArrayCreate", 0, cuArrayCreate_v2),
     OWN("cuArray3DCreate", 0, cuArray3DCreate_v2),
     OWN("cuMipmappedArrayDestroy", 0, cuMipmappedArrayDestroy),
