@@ -67,7 +67,7 @@ static pool_result exchange(pool_search *search)
     const pool_result found =
         self->store.reserved + bytes <= most ? make(self, search->need, outcome, search->slot) : POOL_NOTHING;
     if (found == POOL_FOUND)
-        pool_policy_buy(self, moved);
+        self->policy.moved += moved;
     pool_record_reserved(self);
     return found;
 }

@@ -90,9 +90,17 @@ static uint64_t kept_by_threads(const pool *self)
     return self->policy.buys > 0 ? least(kept, POOL_KEPT_MOST * MIB) : 0;
 }
 
+double pool_policy_bought(const pool *self)
+{
+    const pool_policy *policy = &self->policy;
+    const uint64_t buying = policy->moved > POOL_MOVES_FREE ? policy->moved - POOL_MOVES_FREE : 0;
+    const uint64_t polling = policy->spares_polls && policy->buys > 0 ? POOL_SHARE_POLLING : 0;
+    return policy->buys * (double)buying + thousandths(polling);
+}
+
 static uint64_t beyond_peak(const pool *self, uint64_t peak)
 {
-    const double share = (double)peak * (self->policy.share + self->policy.bought);
+    const double share = (double)peak * (self->policy.share + pool_policy_bought(self));
     const uint64_t wanted = share < 0x1p62 ? (uint64_t)share : UINT64_C(1) << 62, kept = kept_by_threads(self);
     return wanted > kept ? wanted : kept;
 }
@@ -163,22 +171,6 @@ uint64_t pool_least_made(pool *self, const pool_need *need)
     return pool_in_granules(self, need->side == POOL_SMALL ? small_share(self) : share);
 }
 
-void pool_policy_buy(pool *self, size_t chunks)
-{
-    pool_policy *policy = &self->policy;
-    const uint64_t before = policy->moved > POOL_MOVES_FREE ? policy->moved : POOL_MOVES_FREE;
-    policy->moved += chunks;
-    if (policy->moved > before)
-        policy->bought += policy->buys * (double)(policy->moved - before);
-}
-
-void pool_policy_spare_polls(pool *self)
-{
-    if (!self->policy.spares_polls && self->policy.buys > 0)
-        self->policy.bought += thousandths(POOL_SHARE_POLLING);
-    self->policy.spares_polls = true;
-}
-
 /* ---- the peak ---- */
 
 uint64_t pool_peak_with(const pool *self, const pool_need *need)
@@ -196,12 +188,15 @@ void pool_record_peak(pool *self, const pool_need *need)
         self->policy.peak = live;
 }
 
+/* Without any memory the pool begins anew: programs that return all between jobs would hold more in each. */
 void pool_lower_peak(pool *self)
 {
     pool_policy *policy = &self->policy;
     const uint64_t reserved = self->store.reserved;
     policy->peak = policy->peak < reserved ? policy->peak : reserved;
     policy->last_peak = policy->last_peak < reserved ? policy->last_peak : reserved;
+    policy->moved = reserved ? policy->moved : 0;
+    policy->spares_polls = policy->spares_polls && reserved;
 }
 
 void pool_policy_end_window(pool *self)

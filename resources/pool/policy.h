@@ -46,10 +46,9 @@ struct pool;
 struct pool_need;
 
 typedef struct pool_policy {
-    double share;  /* of the peak, from the start; constant once started, as the next */
-    double buys;   /* of the peak, for each chunk moved after the first ones */
-    double bought; /* guarded by map_lock, like all below */
-    bool spares_polls;
+    double share;                /* of the peak, from the start; constant once started, as the next */
+    double buys;                 /* of the peak, for each chunk moved after the first ones */
+    bool spares_polls;           /* streams are often asked for want of memory; guarded by map_lock, like all below */
     uint64_t moved;              /* chunks, for requests that were served by it */
     uint64_t peak;               /* most live bytes, by the slow calls; with decay of this window */
     uint64_t last_peak;          /* with decay: of the window before */
@@ -78,11 +77,8 @@ uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need, uint64
 /* Least growth where it has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
 
-/* After a move of so many chunks. */
-void pool_policy_buy(struct pool *self, size_t chunks);
-
-/* Once, if streams are often asked for want of memory. */
-void pool_policy_spare_polls(struct pool *self);
+/* Of the peak, by chunks that moved and by polls. */
+double pool_policy_bought(const struct pool *self);
 
 /* Most live bytes so far, with this request. */
 uint64_t pool_peak_with(const struct pool *self, const struct pool_need *need);

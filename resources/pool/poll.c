@@ -79,7 +79,7 @@ void pool_weigh_polling(pool *self)
         return;
     if (COSTLY_REQUESTS * self->polls_in_need >= requests) {
         atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
-        pool_policy_spare_polls(self);
+        self->policy.spares_polls = true;
     }
     self->misses_weighed = misses;
     self->polls_in_need = 0;

@@ -182,7 +182,7 @@ static uint64_t contiguous_bytes(pool *self)
 static uint64_t bought_thousandths(pool *self)
 {
     strata_lock_take(&self->map_lock);
-    const double bought = self->policy.bought;
+    const double bought = pool_policy_bought(self);
     strata_lock_release(&self->map_lock);
     return (uint64_t)(bought * 1000 + 0.5);
 }

@@ -19,7 +19,7 @@ static inline pool *pool_inside(strata_runtime *runtime)
 /* Moves buy nothing. */
 static inline void earn_nothing(pool *self)
 {
-    self->policy.buys = self->policy.bought = 0;
+    self->policy.buys = 0;
 }
 
 /* Of the peak, without what was bought. */

@@ -137,6 +137,34 @@ static void each_chunk_moved_after_the_first_buys_a_share_of_the_peak(void **sta
     end(&all);
 }
 
+static uint64_t move_some(traffic *all)
+{
+    make_gaps(all, 32, 32, 32 * MIB);
+    for (unsigned i = 0; i < 12; i += 2)
+        replace(all, &all->blocks[i], beyond_once());
+    return value(all, "pool.bought");
+}
+
+/* What is left with a block is not the last. */
+static void with_the_last_memory_what_was_bought_is_forgotten(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(chunk=2MiB, decay=0)");
+    const uint64_t bought = move_some(&all);
+    assert_true(bought > 0);
+    for (unsigned i = 1; i < BLOCKS; i++)
+        replace(&all, &all.blocks[i], 0);
+    check_ok(strata_runtime_trim(all.runtime, 0, NULL));
+    assert_int_equal(value(&all, "pool.bought"), bought);
+    replace(&all, &all.blocks[0], 0);
+    check_ok(strata_runtime_trim(all.runtime, 0, NULL));
+    assert_int_equal(value(&all, "pool.reserved"), 0);
+    assert_int_equal(value(&all, "pool.bought"), 0);
+    assert_int_equal(move_some(&all), bought); /* as at first */
+    end(&all);
+}
+
 /* Random large blocks: the more has been moved, the less is moved. */
 static void what_goes_on_moving_comes_to_an_end(void **state)
 {
@@ -493,6 +521,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_of_the_peak_may_be_held_beyond_it),
         cmocka_unit_test(each_chunk_moved_after_the_first_buys_a_share_of_the_peak),
+        cmocka_unit_test(with_the_last_memory_what_was_bought_is_forgotten),
         cmocka_unit_test(what_goes_on_moving_comes_to_an_end),
         cmocka_unit_test(a_given_overhead_is_kept),
         cmocka_unit_test(what_cannot_be_moved_is_made_up_to_the_limit),
