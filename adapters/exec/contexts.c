@@ -6,9 +6,12 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/stack/stack.h"
 #include "core/streams/device.h"
 
+#include <strata/guard.h>
 #include <strata/info.h>
+#include <strata/stack.h>
 
 static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does not come here */
 
@@ -99,6 +102,43 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
         exec_device_meet_reset(here.device->ordinal);
     const bool ends_seen = here.primary || exec_context_uses(here.context, exec_ordinal_of(here.context));
     return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- what a guard checks at the end ---- */
+
+/* Also work that Strata does not know may have written. */
+static void wait_for_work(strata_device *device)
+{
+    strata_call_scope scope;
+    if (exec_captures_under_way() ||
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+            STRATA_SUCCESS)
+        return;
+    strata_cu.CtxSynchronize();
+    strata_call_scope_leave(&scope);
+}
+
+static void say_unchecked(const exec_device *device, strata_status status)
+{
+    if (status != STRATA_SUCCESS && status != STRATA_ERROR_CORRUPTED && status != STRATA_ERROR_DEVICE_RESET)
+        exec_say("the guard of device %d made no last check before its context ended: %s", device->ordinal,
+                 strata_error_suppressed()->message);
+}
+
+/* Before the call that ends the primary context, whose memory and streams a check at the process's exit would find
+ * gone. `device`: NULL: it has no stack. */
+static void check_guards(exec_device *device)
+{
+    strata_resource *guard;
+    if (!device || !device->is_guarded || !exec_device_enter(device))
+        return;
+    strata_stack *stack = strata_runtime_stack(device->runtime);
+    strata_error_suppress_begin();
+    wait_for_work(stack->device);
+    for (size_t i = 0; (guard = strata_stack_layer(stack, "guard", i)); i++)
+        say_unchecked(device, strata_guard_check(guard, NULL));
+    strata_error_suppress_end(false);
+    exec_device_leave(device);
 }
 
 /* ---- ends ---- */
@@ -264,6 +304,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)   \
     {                                                    \
         exec_device *with_stack = stack_of(device);      \
+        check_guards(with_stack);                        \
         const CUcontext primary = primary_of(device);    \
         order_on_other_devices(device, primary);         \
         mark_ending(primary, true);                      \
@@ -291,6 +332,9 @@ static void end_if_unused(int ordinal)
     if (atomic_load(&retained[ordinal]))
         return;
     exec_device *device = stack_of(ordinal);
+    exec_beside green;
+    if (!exec_green_find(NULL, ordinal, 0, &green)) /* else it holds the context */
+        check_guards(device);
     exec_device_mark_reset(ordinal, true);
     exec_device_end_begin(device);
     const bool ended = strata_device_give_back(ordinal);

@@ -101,6 +101,34 @@ static void stacks_with_a_log_keep_the_budget(void **state)
     rmdir(path);
 }
 
+/* As at exit, where a context that ended before has taken all along. */
+static void a_guard_checks_before_a_context_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *finding;
+    } faults[] = {{"over", "guard: overrun: "}, {"freed", "write after free"}, {"late", "write after free"}};
+    static const char *const ends[] = {"exit", "release", "reset", "reset-twice"};
+    for (size_t f = 0; f < sizeof faults / sizeof faults[0]; f++)
+        for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+            const char *words = text_of("tidy %s %s", faults[f].fault, ends[e]);
+            check(run_under("--guard", words), 0, "", faults[f].finding);
+            check(run_under("--stack guard(on_finding=exit),pool", words), 86, "", faults[f].finding);
+        }
+}
+
+static void a_guard_finds_nothing_where_a_context_ends_tidily(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"exit", "release", "reset", "reset-twice"};
+    for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+        outcome *result = run_under("--guard", text_of("tidy held %s", ends[e]));
+        assert_outcome(result, 0, "", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 /* ---- order ---- */
 
 static void under_all_policies(const char *words, const char *out)
@@ -233,6 +261,8 @@ int main(void)
         cmocka_unit_test(resets_leave_no_addresses_behind),
         cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
+        cmocka_unit_test(a_guard_checks_before_a_context_ends),
+        cmocka_unit_test(a_guard_finds_nothing_where_a_context_ends_tidily),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),
         cmocka_unit_test(a_capture_ends_with_the_context_of_its_stream),
