@@ -7,7 +7,6 @@
 #include <strata/stack.h>
 #include <strata/statistics.h>
 
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_REFUSALS = 32, HOLDERS = 3 };
@@ -29,7 +28,7 @@ typedef struct refusal {
     size_t requested;
     uint64_t limit, in_use, remaining, device_free, reserved_free, passed_on;
     holder holders[HOLDERS]; /* the largest first */
-    char message[256];
+    char message[sizeof((strata_error *)0)->message];
 } refusal;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -119,7 +118,7 @@ void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes
                    .device_free = error.device_free,
                    .reserved_free = error.reserved_free,
                    .passed_on = atomic_load(&device->passed_on)};
-    snprintf(now.message, sizeof now.message, "%.255s", error.message);
+    memcpy(now.message, error.message, sizeof now.message);
     find_holders(device, now.holders);
     enter(&now);
 }
