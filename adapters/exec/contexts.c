@@ -104,7 +104,7 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
     return ordinal < 0 || !ends_seen || notice(here.context, ordinal) ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* ---- what a guard checks at the end ---- */
+/* ---- before an end ---- */
 
 /* Also work that Strata does not know may have written. */
 static void wait_for_work(strata_device *device)
@@ -125,12 +125,11 @@ static void say_unchecked(const exec_device *device, strata_status status)
                  strata_error_suppressed()->message);
 }
 
-/* Before the call that ends the primary context, whose memory and streams a check at the process's exit would find
- * gone. `device`: NULL: it has no stack. */
+/* Memory and streams that a check at the process's exit would find gone. */
 static void check_guards(exec_device *device)
 {
     strata_resource *guard;
-    if (!device || !device->is_guarded || !exec_device_enter(device))
+    if (!device->is_guarded || !exec_device_enter(device))
         return;
     strata_stack *stack = strata_runtime_stack(device->runtime);
     strata_error_suppress_begin();
@@ -139,6 +138,17 @@ static void check_guards(exec_device *device)
         say_unchecked(device, strata_guard_check(guard, NULL));
     strata_error_suppress_end(false);
     exec_device_leave(device);
+}
+
+/* Before the call that ends the primary context. Frees that wait could not be told to a stack whose context is gone.
+ * `device`: NULL: it has no stack. */
+static void settle(exec_device *device)
+{
+    if (!device)
+        return;
+    if (exec_settings_now.report != EXEC_REPORT_NONE)
+        exec_free_waiting(device);
+    check_guards(device);
 }
 
 /* ---- ends ---- */
@@ -190,6 +200,7 @@ static void forget_green(int ordinal, bool ending)
 static void forget_primary(exec_device *device)
 {
     const CUcontext context = device->context;
+    exec_ended_note(device);
     exec_forget_waiting(device);
     forget_green(device->ordinal, false);
     exec_streams_forget(context);
@@ -304,7 +315,7 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)   \
     {                                                    \
         exec_device *with_stack = stack_of(device);      \
-        check_guards(with_stack);                        \
+        settle(with_stack);                              \
         const CUcontext primary = primary_of(device);    \
         order_on_other_devices(device, primary);         \
         mark_ending(primary, true);                      \
@@ -334,7 +345,7 @@ static void end_if_unused(int ordinal)
     exec_device *device = stack_of(ordinal);
     exec_beside green;
     if (!exec_green_find(NULL, ordinal, 0, &green)) /* else it holds the context */
-        check_guards(device);
+        settle(device);
     exec_device_mark_reset(ordinal, true);
     exec_device_end_begin(device);
     const bool ended = strata_device_give_back(ordinal);

@@ -29,7 +29,8 @@
  *   callers.c      which library asked
  *   device.c       a runtime for each device
  *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
- *   report_stacks.c  what each call stack holds, and what is left at the end
+ *   report_stacks.c  what each call stack holds, and what is left at the end; ended.c: the same of stacks that
+ *                  ended with their context
  *   refusals.c     why requests were refused; wrong_frees.c: frees of what is no block
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
@@ -386,6 +387,9 @@ void exec_free_all_waiting(void);
 /* The same, if the stack would else get memory from the device for a request. */
 void exec_free_before_growth(exec_device *device, size_t bytes);
 
+/* Calls visit for each block whose free waits; it takes no lock. */
+void exec_visit_waiting(const exec_device *device, void (*visit)(const strata_block *block, void *data), void *data);
+
 /* The device was reset, and the blocks with it. Inside of device.c's lock. */
 void exec_forget_waiting(exec_device *device);
 
@@ -612,6 +616,18 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
 /* What each call stack holds and held; at the end: what is still live, too. */
 void exec_report_stacks(strata_emitter *emitter, strata_resource *statistics);
 void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
+
+/* ---- stacks whose context has ended (ended.c) ---- */
+
+typedef struct exec_ended_stack exec_ended_stack;
+
+/* Before the blocks of the context are dropped. Inside of device.c's lock. */
+void exec_ended_note(const exec_device *device);
+
+/* Elements of the report's list of devices, the newest first; returns the first one that is left out, or NULL. The
+ * others in one object behind the list. */
+const exec_ended_stack *exec_ended_emit(strata_emitter *emitter);
+void exec_ended_emit_rest(strata_emitter *emitter, const exec_ended_stack *rest);
 
 /* At the start: the report goes to the file that standard error is now, or the descriptor that --output names. */
 void exec_report_keep_output(void);

@@ -141,6 +141,15 @@ void exec_free_all_waiting(void)
         exec_free_waiting(device);
 }
 
+void exec_visit_waiting(const exec_device *device, void (*visit)(const strata_block *block, void *data), void *data)
+{
+    pthread_mutex_lock(&lock);
+    for (const waiting_free *entry = waiting; entry; entry = entry->hh.next)
+        if (entry->device == device)
+            visit(&entry->block, data);
+    pthread_mutex_unlock(&lock);
+}
+
 void exec_forget_waiting(exec_device *device)
 {
     waiting_free *entry, *next;

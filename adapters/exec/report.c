@@ -156,7 +156,9 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
     strata_emit_list_begin(&emitter, "devices");
     for (size_t i = 0; (device = exec_device_next(&i));)
         emit_device(&emitter, device, at_end);
+    const exec_ended_stack *earlier = exec_ended_emit(&emitter);
     strata_emit_list_end(&emitter);
+    exec_ended_emit_rest(&emitter, earlier);
     exec_passed_emit(&emitter);
     emit_calls(&emitter);
     exec_refusals_emit(&emitter);

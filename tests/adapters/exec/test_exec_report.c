@@ -291,6 +291,87 @@ static void a_refusal_of_memory_of_the_driver_is_reported_too(void **state)
     json_decref(report);
 }
 
+static void a_refusal_s_reason_is_reported_to_its_end(void **state)
+{
+    (void)state;
+    json_t *report = report_of("--budget 64MiB", "tidy held exit");
+    const json_t *one = json_array_get(json_object_get(report, "refusals"), 0);
+    assert_has_text(one, "because", "budget \"budget\": request of 80 MiB");
+    assert_has_text(one, "because", "raise the limit or request less");
+    json_decref(report);
+}
+
+/* ---- stacks whose context has ended ---- */
+
+static void check_ended(const json_t *device, long long peak, long long left, long long refused)
+{
+    const json_t *budget = json_object_get(device, "budget"), *leaks = json_object_get(device, "leaks");
+    const json_t *library = json_object_get(json_object_get(device, "by_library"), "tidy");
+    assert_true(json_is_true(json_object_get(device, "ended_with_its_context")));
+    assert_null(json_object_get(device, "live"));
+    assert_int_equal(number(device, "peak"), peak * mib);
+    assert_int_equal(number(library, "peak"), peak * mib);
+    assert_int_equal(number(json_object_get(json_object_get(leaks, "by_library"), "tidy"), "live"), left * mib);
+    assert_int_equal(json_array_size(json_object_get(leaks, "by_call_stack")), 1);
+    assert_int_equal(number(json_array_get(json_object_get(leaks, "by_call_stack"), 0), "live"), left * mib);
+    assert_int_equal(number(json_array_get(json_object_get(device, "by_call_stack"), 0), "peak"), left * mib);
+    assert_int_equal(number(budget, "limit"), 64 * mib);
+    assert_int_equal(number(budget, "peak"), peak * mib);
+    assert_int_equal(number(budget, "refused"), refused);
+}
+
+static void what_ended_with_its_context_is_reported(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"release", "reset"};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *report = report_of("--stacks --budget 64MiB", text_of("tidy held %s", ends[i]));
+        assert_int_equal(json_array_size(json_object_get(report, "devices")), 1);
+        check_ended(first_device(report), 10, 8, 1);
+        assert_int_equal(json_array_size(json_object_get(report, "refusals")), 1);
+        json_decref(report);
+        outcome *result = run_under("--report --budget 64MiB", text_of("tidy held %s", ends[i]));
+        assert_outcome(result, 0, "", "ended_with_its_context: yes\n    peak: 10485760 (10 MiB)");
+        assert_outcome(result, 0, "", "    leaks:\n      by_library:\n        tidy:\n          live: 8388608 (8 MiB)");
+        free(result);
+    }
+}
+
+/* The newest first, and behind the stack that there is. */
+static void each_stack_that_ended_is_reported(void **state)
+{
+    (void)state;
+    json_t *report = report_of("--stacks --budget 64MiB", "tidy held reset-twice");
+    const json_t *devices = json_object_get(report, "devices");
+    assert_int_equal(json_array_size(devices), 2);
+    check_ended(json_array_get(devices, 0), 4, 4, 0);
+    check_ended(json_array_get(devices, 1), 10, 8, 1);
+    json_decref(report);
+    report = report_of("", "tidy held reset-often");
+    devices = json_object_get(report, "devices");
+    const json_t *earlier = json_object_get(report, "earlier_devices");
+    assert_int_equal(json_array_size(devices), 17);
+    assert_int_equal(number(json_array_get(devices, 0), "live"), 2 * mib);
+    assert_int_equal(number(json_array_get(devices, 1), "peak"), 1 * mib);
+    assert_int_equal(number(earlier, "ended_with_their_contexts"), 5);
+    assert_int_equal(number(earlier, "highest_peak"), 88 * mib);
+    json_decref(report);
+}
+
+/* A free that waits for its order, or for a capture, has been made by then. */
+static void a_free_that_waits_as_its_context_ends_is_no_leak(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"release", "reset"};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *report = report_of("", text_of("tidy captured %s", ends[i]));
+        assert_true(json_is_true(json_object_get(first_device(report), "ended_with_its_context")));
+        assert_int_equal(number(first_device(report), "peak"), 3 * mib);
+        assert_null(json_object_get(first_device(report), "leaks"));
+        json_decref(report);
+    }
+}
+
 /* ---- wrong frees ---- */
 
 static const json_t *wrong_free_of(const json_t *report, const char *function)
@@ -424,6 +505,10 @@ int main(void)
         cmocka_unit_test(a_guard_names_the_line_of_python_code),
         cmocka_unit_test(a_refusal_is_reported_with_what_stood_against_it),
         cmocka_unit_test(a_refusal_of_memory_of_the_driver_is_reported_too),
+        cmocka_unit_test(a_refusal_s_reason_is_reported_to_its_end),
+        cmocka_unit_test(what_ended_with_its_context_is_reported),
+        cmocka_unit_test(each_stack_that_ended_is_reported),
+        cmocka_unit_test(a_free_that_waits_as_its_context_ends_is_no_leak),
         cmocka_unit_test(wrong_frees_are_listed_with_their_callers),
         cmocka_unit_test(caches_of_libraries_are_reported_at_the_end),
         cmocka_unit_test(caches_of_a_running_program_can_be_looked_at),

@@ -53,6 +53,16 @@ static void hold(void)
     (void)DRIVER(cuMemAlloc)(&refused, 80 * MIB);
 }
 
+/* The free is made once no stream is captured. */
+static void free_beside_a_capture(void)
+{
+    CUstream stream;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    const CUdeviceptr block = take(3 * MIB);
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
 /* ---- ends ---- */
 
 static void reset(void)
@@ -80,6 +90,8 @@ static void commit(const char *fault)
         write_what_is_freed();
     else if (is(fault, "late"))
         write_what_is_freed_late();
+    else if (is(fault, "captured"))
+        free_beside_a_capture();
     else
         hold();
 }
@@ -98,6 +110,15 @@ int main(int count, char **arguments)
         begin_anew();
         take(4 * MIB);
         reset();
+    } else if (is(end, "reset-often")) {
+        for (int i = 0; i < 20; i++) {
+            reset();
+            begin_anew();
+            take(i == 0 ? 9 * MIB : MIB);
+        }
+        reset();
+        begin_anew();
+        take(2 * MIB);
     }
     return 0;
 }
