@@ -3,6 +3,7 @@
 #include "tools/exec/exec.h"
 
 #include "core/base/size_text.h"
+#include "resources/budget/shared_internal.h"
 #include "tools/command.h"
 
 #include <errno.h>
@@ -35,8 +36,21 @@ static void check_budget(const struct argp_state *state, const char *text)
     double share;
     uint64_t bytes;
     const size_t length = strlen(text);
-    if (!strata_read_percent(text, length, &share) && (!strata_read_size(text, length, &bytes) || !bytes))
+    if (strata_read_percent(text, length, &share))
+        return;
+    if (!strata_read_size(text, length, &bytes) || !bytes)
         argp_error(state, "--budget: invalid size \"%s\"; expected one such as 8GiB, or a share such as 50%%", text);
+    else if (bytes > (uint64_t)INT64_MAX / 2)
+        argp_error(state, "--budget: %s is above 2^62 bytes", text);
+}
+
+static void check_shared(const struct argp_state *state, const char *name)
+{
+    if (!shared_name_is_good(name))
+        argp_error(state,
+                   "--shared: invalid name \"%s\"; expected at most 48 letters, digits, '.', '_' and '-', and no '.' "
+                   "first",
+                   name);
 }
 
 static void check_mode(const struct argp_state *state, const char *text)
@@ -95,6 +109,7 @@ static error_t parse_value(int key, char *text, const struct argp_state *state, 
         to->budget = text;
         return 0;
     case OPTION_SHARED:
+        check_shared(state, text);
         to->shared = text;
         return 0;
     case OPTION_LOG:

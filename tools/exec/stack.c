@@ -2,14 +2,19 @@
  * or a pool. */
 #include "tools/exec/exec.h"
 
+#include "core/base/output_file.h"
 #include "core/stack/stack_text.h"
 #include "resources/builtin.h"
+#include "resources/logging/rotation.h"
 
 #include <strata/status.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct text_builder {
@@ -89,10 +94,52 @@ static void add_numbered(text_builder *to, const char *path)
     add(to, rest);
 }
 
+/* Why a log could not be written, as an errno; 0: it could. A file is made and removed again. Other kinds are not
+ * opened: the reader of a pipe would take the end of that for the end of the log. */
+static int try_log(const log_path *path)
+{
+    struct stat is;
+    const int given = strata_output_descriptor(path->text);
+    if (given >= 0)
+        return fcntl(given, F_GETFD) < 0 ? errno : 0;
+    if (lstat(path->text, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode) && !S_ISLNK(is.st_mode))
+        return access(path->text, W_OK) != 0 ? errno : 0;
+    bool regular;
+    int file = log_path_create(path);
+    const bool made = file >= 0;
+    if (file < 0 && errno == EEXIST)
+        file = log_path_open(path, &regular);
+    if (file < 0)
+        return errno;
+    const int error = fstat(file, &is) == 0 && is.st_nlink > 1 ? EMLINK : 0;
+    if (made)
+        log_path_remove(path, file);
+    close(file);
+    return error;
+}
+
+/* Else the program would run without its stack. The name's marks as those of the first device's log. */
+static bool can_log(const exec_request *request, const char *file)
+{
+    log_path path = {0};
+    char reason[128];
+    if (log_path_expand(&path, file, 0) != STRATA_SUCCESS) {
+        fprintf(stderr, "%s: --log: %s\n", request->program, strata_last_error()->message);
+        return false;
+    }
+    const int error = try_log(&path);
+    if (error)
+        fprintf(stderr, "%s: --log: the log could not be written to %s: %s\n", request->program, path.text,
+                error == EBUSY ? "another log is writing to this file; put %p, the process, into the name"
+                               : strata_output_error(error, reason, sizeof reason));
+    return !error;
+}
+
 /* The program may go to another folder before its stack is made. */
 static bool add_log(text_builder *to, const exec_request *request, bool numbered)
 {
-    char folder[PATH_MAX] = "";
+    char folder[PATH_MAX] = "", path[3 * PATH_MAX] = "";
+    text_builder file = {path, sizeof path, 0, false};
     if (!request->log[0] || (request->log[0] != '/' && !getcwd(folder, sizeof folder))) {
         fprintf(stderr, "%s: --log: %s\n", request->program,
                 request->log[0] ? "the current folder is unknown; give a path from the root" : "the file has no name");
@@ -102,17 +149,19 @@ static bool add_log(text_builder *to, const exec_request *request, bool numbered
         fprintf(stderr, "%s: --log: a path cannot contain a quotation mark\n", request->program);
         return false;
     }
-    add_layer(to, "logging(existing=replace, file=\"");
     if (folder[0]) {
-        add_folder(to, folder);
-        add(to, "/");
+        add_folder(&file, folder);
+        add(&file, "/");
     }
     if (numbered)
-        add_numbered(to, request->log);
+        add_numbered(&file, request->log);
     else
-        add(to, request->log);
+        add(&file, request->log);
+    add_layer(to, "logging(existing=replace, file=\"");
+    add(to, path);
     add(to, "\")");
-    return true;
+    to->full |= file.full;
+    return numbered || file.full || can_log(request, path);
 }
 
 /* Processes would write over each other's files, or be refused them. */

@@ -664,6 +664,48 @@ static void bad_usage_says_what_to_do(void **state)
     check(run_under("--mode fast", "/bin/true"), 2, "", "expected sanitizer or normal");
 }
 
+/* Else the program would run without its budget. */
+static void an_option_that_cannot_work_runs_no_program(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options, *says;
+    } cases[] = {
+        {"--log /no/such/folder/x", "--log: the log could not be written to /no/such/folder/x: No such file"},
+        {"--log /tmp", "--log: the log could not be written to /tmp: Is a directory"},
+        {"--log /dev/fd/400", "--log: the log could not be written to /dev/fd/400: Bad file descriptor"},
+        {"--log /tmp/strata-exec-%q.slog", "--log: "},
+        {"--shared ../x", "--shared: invalid name \"../x\""},
+        {"--shared .x", "--shared: invalid name \".x\""},
+        {"--budget 9223372036854775808", "--budget: 9223372036854775808 is above 2^62 bytes"},
+        {"--budget 4611686018427387904", "--budget: 4611686018427387904 is above 2^62 bytes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *budget = strstr(cases[i].options, "--budget") ? "" : "--budget 64MiB ";
+        check(run_under(text_of("%s%s", budget, cases[i].options), "behaviour refused"), 2, "", cases[i].says);
+    }
+    check(run_under("--budget 4611686018427387903", "/bin/true"), 0, "", "");
+}
+
+/* A program that asks for no memory has none. */
+static void a_log_is_only_tried_before_the_program(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/strata-exec-log-XXXXXX";
+    struct stat is;
+    const int file = mkstemp(path);
+    assert_true(write(file, "kept", 4) == 4);
+    close(file);
+    check(run_under(text_of("--log %s", path), "/bin/true"), 0, "", "");
+    assert_true(stat(path, &is) == 0 && is.st_size == 4);
+    unlink(path);
+    check(run_under(text_of("--log %s", path), "/bin/true"), 0, "", "");
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    check(run_under(text_of("--log %s", path), "/bin/true"), 0, "", "");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -716,6 +758,8 @@ int main(void)
         cmocka_unit_test(what_was_preloaded_before_stays_for_children),
         cmocka_unit_test(a_process_that_becomes_another_program_runs_so),
         cmocka_unit_test(bad_usage_says_what_to_do),
+        cmocka_unit_test(an_option_that_cannot_work_runs_no_program),
+        cmocka_unit_test(a_log_is_only_tried_before_the_program),
     };
     return cmocka_run_group_tests_name("exec", tests, find_folders, forget_folders);
 }

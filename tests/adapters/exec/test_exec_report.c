@@ -294,11 +294,16 @@ static void a_refusal_of_memory_of_the_driver_is_reported_too(void **state)
 static void a_refusal_s_reason_is_reported_to_its_end(void **state)
 {
     (void)state;
-    json_t *report = report_of("--budget 64MiB", "tidy held exit");
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    json_t *report = report_of("--budget 65001000 --shared a-budget-with-a-long-name", "tidy held exit");
     const json_t *one = json_array_get(json_object_get(report, "refusals"), 0);
-    assert_has_text(one, "because", "budget \"budget\": request of 80 MiB");
-    assert_has_text(one, "because", "raise the limit or request less");
+    assert_has_text(one, "because", "request of 80 MiB");
+    assert_has_text(one, "because", "`strata budget a-budget-with-a-long-name` lists the processes");
     json_decref(report);
+    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
+    unsetenv("STRATA_SHARED_DIR");
 }
 
 /* ---- stacks whose context has ended ---- */
