@@ -10,6 +10,13 @@ static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, u
 
 static _Thread_local bool building; /* the calling thread holds singletons_lock and runs code of layers or the user */
 
+/* Those of before resets: their users may still free, but what they held outlives the context. */
+static void settle_lost(strata_runtime *runtime)
+{
+    for (; runtime; runtime = runtime->replaced)
+        strata_stack_settle_lost(runtime->stack);
+}
+
 static strata_status build_singleton(int ordinal, strata_runtime **out)
 {
     strata_status status = STRATA_SUCCESS;
@@ -27,6 +34,7 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
         if (status == STRATA_SUCCESS) {
             (*out)->singleton = true;
             (*out)->replaced = before;
+            settle_lost(before);
             atomic_store_explicit(&singletons[ordinal], *out, memory_order_release);
         }
         building = false;

@@ -78,6 +78,15 @@ strata_status strata_reap_finally(strata_resource *top, const strata_error *unwa
     return unknown ? strata_error_raise_again(unwaited) : status;
 }
 
+void strata_stack_settle_lost(strata_stack *stack)
+{
+    strata_error_suppress_begin();
+    for (size_t i = stack->count; i-- > 0;)
+        if (stack->layers[i]->ops->give_back)
+            stack->layers[i]->ops->give_back(stack->layers[i], UINT64_MAX, false);
+    strata_error_suppress_end(false);
+}
+
 strata_status strata_stack_close(strata_stack *stack)
 {
     char what[64];

@@ -7,8 +7,8 @@ static strata_status refuse_lost(const strata_device *device)
     return strata_fail(
         STRATA_ERROR_DEVICE_RESET,
         "the primary context of device %d was reset (cuDevicePrimaryCtxReset, cudaDeviceReset), which "
-        "ended its streams, events and memory: free the blocks, destroy the runtimes and stacks, and make "
-        "new ones",
+        "ended its streams, events and memory: free the blocks, destroy the runtimes and stacks that you made, and "
+        "make new ones; strata_runtime_get and strata_malloc take another one by themselves",
         device->ordinal);
 }
 

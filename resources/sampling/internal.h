@@ -29,7 +29,8 @@
 #include "resources/sampling/sampling.h"
 
 enum {
-    SAMPLE_ZONE = 256,        /* most checked bytes on each side */
+    SAMPLE_ALIGNMENT = 256,   /* if neither the request nor an option asks for another */
+    SAMPLE_ZONE = 512,        /* most checked bytes on each side, and most alignment: that of strata_malloc */
     SAMPLES_MOST = 4096,      /* upper bound of sample_blocks */
     SAMPLES_REMEMBERED = 256, /* unmapped samples */
     SAMPLE_CANDIDATES = 32,   /* after an illegal access */
@@ -171,6 +172,10 @@ sample *sample_claim_deferred(sampling *self, CUdeviceptr address);
 
 /* Ends the thread's ownership. */
 void sample_set(sampling *self, sample *one, sample_state state);
+
+/* After a reset of the device: the memory of all samples, also of blocks that were not freed, which then stay without.
+ * Returns the bytes. */
+uint64_t samples_give_back_lost(sampling *self);
 
 /* Unmaps complete leaving samples; never waits. *bytes: freed. Errors are raised, the work is retried later. */
 strata_status samples_poll(sampling *self, size_t *bytes);

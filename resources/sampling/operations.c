@@ -379,6 +379,15 @@ static strata_status sampling_trim(strata_resource *resource, size_t keep_bytes,
     return sampling_notice(self, status);
 }
 
+/* Nothing else is kept free. */
+static uint64_t sampling_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    (void)bytes;
+    (void)may_wait;
+    sampling *self = (sampling *)resource;
+    return strata_device_is_lost(self->device) ? samples_give_back_lost(self) : 0;
+}
+
 static strata_status sampling_usage(strata_resource *resource, strata_usage *usage)
 {
     strata_resource *below = resource->upstream;
@@ -466,6 +475,7 @@ const strata_resource_ops sampling_ops = {
     .record_use = sampling_record,
     .reap = sampling_reap,
     .trim = sampling_trim,
+    .give_back = sampling_give_back,
     .usage = sampling_usage,
     .find = sampling_find,
     .address_refused = sampling_address_refused,

@@ -30,7 +30,7 @@ const char *sampling_options_problem(const strata_guard_options *options)
     if ((options->sample_range ? options->sample_range : SAMPLE_RANGE) / 2 <
         (options->sample_bytes ? options->sample_bytes : SAMPLE_BYTES))
         return "sample_range: at least twice sample_bytes";
-    if (alignment & (alignment - 1) || alignment > SAMPLE_ZONE)
+    if (alignment & (alignment - 1) || alignment > SAMPLE_ALIGNMENT)
         return "sample_alignment: a power of two, at most 256";
     return NULL;
 }
@@ -38,7 +38,7 @@ const char *sampling_options_problem(const strata_guard_options *options)
 static void take_options(sampling *self)
 {
     const strata_guard_options *options = &self->options;
-    self->alignment = options->sample_alignment ? options->sample_alignment : SAMPLE_ZONE;
+    self->alignment = options->sample_alignment ? options->sample_alignment : SAMPLE_ALIGNMENT;
     self->range = options->sample_range ? options->sample_range : SAMPLE_RANGE;
     self->capacity = options->sample_blocks ? (size_t)options->sample_blocks : SAMPLE_BLOCKS;
     self->every = options->sample;

@@ -673,6 +673,35 @@ static void destroy_shared(sampling *self)
     strata_call_scope_leave(&scope);
 }
 
+/* False: a thread works on it, or it has no memory. */
+static bool take_lost(sampling *self, sample *one, sample_state *before)
+{
+    strata_lock_take(&self->lock);
+    *before = one->state;
+    const bool stays = *before == SAMPLE_LIVE || *before == SAMPLE_DEFERRED || *before == SAMPLE_LEAVING;
+    const bool taken = stays && (one->is_mapped || one->handle);
+    if (taken)
+        one->state = SAMPLE_ENDING;
+    strata_lock_release(&self->lock);
+    return taken;
+}
+
+uint64_t samples_give_back_lost(sampling *self)
+{
+    uint64_t bytes = 0;
+    sample_state before;
+    for (size_t i = 0; self->stream && i < self->capacity; i++) {
+        sample *one = &self->samples[i];
+        if (!take_lost(self, one, &before))
+            continue;
+        bytes += unmap(self, one) == STRATA_SUCCESS ? one->mapped : 0;
+        strata_lock_take(&self->lock);
+        one->state = before;
+        strata_lock_release(&self->lock);
+    }
+    return bytes;
+}
+
 void samples_close(sampling *self)
 {
     if (self->named)

@@ -414,7 +414,8 @@ static void nothing_is_ever_printed(test_fixture *fixture)
     strata_runtime_create(&(strata_runtime_config){.device = 63}, &other);
     strata_runtime_register_stream(runtime, stream);
     strata_runtime_unregister_stream(runtime, NULL);
-    strata_runtime_destroy(runtime);
+    if (allocated == STRATA_SUCCESS) /* else it would be destroyed */
+        strata_runtime_destroy(runtime);
     strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT);
     strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE);
     strata_status prepared = strata_launch_preflight(&launch);

@@ -172,6 +172,30 @@ static void child_the_devices_own_runtime_is_made_again(void)
     child_check(next == first);
 }
 
+/* Whose memory outlives the context, and which the program cannot destroy. Blocks that were not freed go too. */
+static void child_memory_of_the_devices_own_runtime_goes_back(void)
+{
+    enum { LARGE = 64 << 20, RESETS = 4 };
+    scene *of = scene_of_child();
+    size_t least = 0;
+    of->when = ANEW;
+    setenv("STRATA_STACK", of->stack, 1);
+    test_open_driver_quietly();
+    test_make_current();
+    for (int i = 0; i < RESETS; i++) {
+        size_t bytes, total;
+        strata_block block;
+        child_ok(strata_runtime_get(0, &of->runtime));
+        child_check(strata_cu.MemGetInfo(&bytes, &total) == CUDA_SUCCESS);
+        least = i ? least : bytes - LARGE / 2;
+        child_check(bytes >= least);
+        for (int j = 0; j < 2; j++)
+            child_ok(strata_runtime_allocate(of->runtime, LARGE, NULL, &block));
+        child_ok(strata_runtime_deallocate(of->runtime, &block));
+        reset(of);
+    }
+}
+
 /* A reset later on is a reset again. */
 static void child_resets_can_follow_each_other(void)
 {
@@ -568,6 +592,21 @@ static void the_devices_own_runtime_is_made_again(void **state)
     test_child_run("child_the_devices_own_runtime_is_made_again", NULL);
 }
 
+static void memory_of_the_devices_own_runtime_goes_back(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool",
+                                         "async",
+                                         "pool, async",
+                                         "pool, direct",
+                                         "guard, pool",
+                                         "direct",
+                                         "binning, direct",
+                                         "guard(sample=1), direct",
+                                         "budget(limit=1GiB), statistics, pool"};
+    run_on("child_memory_of_the_devices_own_runtime_goes_back", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
 static void resets_can_follow_each_other(void **state)
 {
     (void)state;
@@ -626,6 +665,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_runtime_can_be_ended_at_once),
         TEST_SCENARIO(child_a_new_runtime_works),
         TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
+        TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
@@ -649,6 +689,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_runtime_can_be_ended_at_once),
         cmocka_unit_test(a_new_runtime_works),
         cmocka_unit_test(the_devices_own_runtime_is_made_again),
+        cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),

@@ -192,6 +192,22 @@ static void what_is_written_into_the_slack_is_found_after_the_free(test_fixture 
     test_stream_close(fixture, other);
 }
 
+/* What strata_malloc asks for, as aligned as the driver's memory. */
+static void memory_aligned_to_512_is_sampled_and_checked_to_its_end(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    const strata_request request = {.bytes = 1, .alignment = 512, .stream = stream};
+    strata_block block;
+    check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &block));
+    if (!gave_up(fixture))
+        assert_true(block.address % GRANULE == GRANULE - 512);
+    write_at(fixture, &block, 511, 1, stream);
+    test_free_on(fixture, &block, stream);
+    check_one_found(fixture, STRATA_GUARD_OVERRUN, &block, 511);
+    check_all_gone(fixture);
+    test_stream_close(fixture, stream);
+}
+
 /* ---- freeing ---- */
 
 static void a_freed_block_is_unmapped_after_every_use_and_nobody_waits(test_fixture *fixture)
@@ -577,6 +593,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_sampled_block_ends_where_its_mapping_ends),
         TEST_CASE(what_is_written_into_the_slack_is_found_after_the_free),
+        TEST_CASE(memory_aligned_to_512_is_sampled_and_checked_to_its_end),
         TEST_CASE(a_freed_block_is_unmapped_after_every_use_and_nobody_waits),
         TEST_CASE(a_block_is_unmapped_by_later_calls),
         TEST_CASE(a_block_whose_stream_is_gone_is_freed_after_its_work),
