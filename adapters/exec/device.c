@@ -218,11 +218,11 @@ static strata_resource *layer_of(strata_runtime *runtime, const char *name, size
     return strata_stack_layer(strata_runtime_stack(runtime), name, number);
 }
 
-/* The runtime is not ended: its pools give back what they hold, as mapped memory and that of the driver's pools outlive
- * the context, and a shared budget the charges of what is gone. False: some is there still. */
+/* The runtime is not ended: its pools and sampled blocks give back what they hold, as mapped memory and that of the
+ * driver's pools outlive the context, and a shared budget the charges of what is gone. False: some is there still. */
 static bool give_memory_back(strata_runtime *runtime)
 {
-    static const char *const names[] = {"pool", "async", "budget"};
+    static const char *const names[] = {"pool", "async", "guard", "budget"};
     strata_resource *layer;
     bool all = true;
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
