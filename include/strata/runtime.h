@@ -41,7 +41,7 @@ typedef struct strata_runtime_config {
 
 /* The process's runtime of the device with this ordinal, until the process ends or the device's primary
  * context is reset: then the next call builds another one, and the old one, which stays valid, answers as above; what
- * memory it held goes back to the driver, also of blocks that were not freed. The
+ * memory it held goes back to the driver, also of blocks that were not freed, but for those of `async`. The
  * first caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again.
  * Later calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such
  * device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, IO (too few file
