@@ -4,6 +4,10 @@
 #include "support/child.h"
 #include "support/driver.h"
 
+#include "core/streams/known_streams.h"
+#include "core/streams/timeline.h"
+#include "runtime/runtime.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,6 +338,51 @@ static void child_records_no_event_of_the_device_that_was_reset(void)
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
 }
 
+static void count_uses_of_events(const char *name, uint64_t times, void *data)
+{
+    static const char *const uses[] = {"cuEventQuery", "cuEventSynchronize", "cuEventRecord"};
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
+        *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? times : 0;
+}
+
+/* TEST_CALL: how the point is asked for. No layer asks about the device before. */
+static void child_asks_a_point_of_before(void)
+{
+    const char *how = getenv("TEST_CALL");
+    CUcontext context;
+    CUstream stream;
+    uint64_t before = 0, after = 0;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &all.runtime));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &stream));
+    const strata_timeline *timeline = strata_known_timeline(all.runtime->device, stream);
+    if (!timeline)
+        exit(1);
+    const strata_point point = strata_timeline_now(timeline);
+    if (*how != 'r')
+        child_ok(strata_timeline_close_epoch(point));
+    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    strata_driver_visit_calls(count_uses_of_events, &before);
+    if (*how == 'q')
+        child_check(!strata_point_query(point));
+    else
+        child_status(*how == 's' ? strata_point_synchronize(point) : strata_timeline_close_epoch(point),
+                     STRATA_ERROR_DEVICE_RESET);
+    strata_driver_visit_calls(count_uses_of_events, &after);
+    child_check(after == before);
+}
+
+static void a_point_of_before_is_asked_of_no_event(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"TEST_CALL=query", "TEST_CALL=synchronize", "TEST_CALL=record"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        test_child_run("child_asks_a_point_of_before", (const char *const[]){ways[i], NULL});
+}
+
 static void a_stream_of_another_device_gets_no_event_of_before(void **state)
 {
     (void)state;
@@ -370,6 +419,7 @@ int main(int argument_count, char **arguments)
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(child_makes_the_call),
         TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
+        TEST_SCENARIO(child_asks_a_point_of_before),
     };
     test_child_begin(argument_count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -377,6 +427,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended),
         cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
+        cmocka_unit_test(a_point_of_before_is_asked_of_no_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
