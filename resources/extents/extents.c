@@ -4,6 +4,11 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
+enum {
+    FIT_PART = 8,   /* of a request: a fit that is larger by no more is good */
+    FIT_BETTER = 2, /* times less is left of a much better one */
+};
+
 uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side)
 {
     return pool_tree_from(heap, &heap->halves[side].holes, (pool_key){0, 0});
@@ -334,6 +339,38 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t byte
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
         found = better(heap, found, find_in(heap, &list->trees[side], bytes, accepts, data));
     return found;
+}
+
+uint32_t pool_heap_find_better(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
+{
+    const uint32_t fit = pool_heap_elsewhere(heap, side, timeline) ? pool_heap_find(heap, side, timeline, bytes) : 0;
+    const uint64_t rest = fit ? pool_bytes_of(pool_entry(heap, fit)) - bytes : 0;
+    if (rest <= bytes / FIT_PART)
+        return 0;
+    const uint32_t found = pool_heap_find_elsewhere(heap, side, bytes, NULL, NULL);
+    return pool_bytes_of(pool_entry(heap, found)) - bytes <= rest / FIT_BETTER ? found : 0;
+}
+
+size_t pool_heap_look(const pool_heap *heap, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST])
+{
+    size_t count = 0;
+    uint32_t slot = pool_heap_from(heap, *from);
+    for (; slot && count < POOL_SEEN_MOST; slot = pool_heap_behind(heap, slot)) {
+        const strata_entry *entry = pool_entry(heap, slot);
+        const pool_extent *extent = pool_extent_at(heap, slot);
+        seen[count++] = (pool_seen_extent){
+            .address = pool_address_of(entry),
+            .bytes = pool_bytes_of(entry),
+            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
+            .word = atomic_load_explicit(&entry->word, memory_order_acquire),
+            .timeline = extent->timeline,
+            .state = extent->state,
+            .side = extent->side,
+            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+        };
+        *from = pool_address_of(entry) + pool_bytes_of(entry);
+    }
+    return count;
 }
 
 void pool_heap_visit_pending(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data)

@@ -172,6 +172,10 @@ typedef bool (*pool_accepts)(const strata_entry *entry, void *data);
 enum { POOL_ACCEPTS = 64 };
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes, pool_accepts accepts, void *data);
 
+/* The best fit whatever it waits for, if it fits much better than the best one that waits for no stream but `timeline`;
+ * 0: none does, or there is no such one. */
+uint32_t pool_heap_find_better(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes);
+
 /* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
@@ -182,6 +186,21 @@ bool pool_heap_is_taken(const pool_heap *heap, CUdeviceptr address, uint64_t byt
 
 /* Where a free range begins; 0: not free. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
+
+/* What a look at an extent has seen. */
+typedef struct pool_seen_extent {
+    CUdeviceptr address;
+    uint64_t bytes, requested;
+    uint64_t word; /* of its entry */
+    uint16_t timeline;
+    uint8_t state, side;
+    strata_tag tag;
+} pool_seen_extent;
+
+enum { POOL_SEEN_MOST = 64 /* by one look */ };
+
+/* The next extents from *from on, by address. Returns how many; 0: no more. */
+size_t pool_heap_look(const pool_heap *heap, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST]);
 
 /* What may still use free memory. */
 typedef enum pool_work {

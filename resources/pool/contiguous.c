@@ -3,14 +3,14 @@
 #include "resources/pool/policy.h"
 #include "resources/pool/remap.h"
 
-/* Returns free chunks of any kind until `bytes` more are within `most`, or none is left. *moved: how many. */
-static void make_room(pool *self, uint64_t bytes, uint64_t most, bool may_wait, size_t *moved)
+/* Returns free chunks of any kind until `bytes` more are within `most`, or none is left. They count as moved. */
+static void make_room(pool *self, uint64_t bytes, uint64_t most, bool may_wait)
 {
     pool_chunk_list gone = {0};
     const pool_remap_terms any = {.room = UINT64_MAX, .may_wait = may_wait};
     while (self->store.reserved + bytes > most && pool_chunk_list_give_back(self, &any, &gone))
         continue;
-    *moved += gone.moved;
+    atomic_fetch_add_explicit(&self->policy.moved, gone.moved, memory_order_relaxed);
 }
 
 static bool can_be_within(pool *self, uint64_t bytes, uint64_t most, bool may_wait)
@@ -58,16 +58,13 @@ static pool_result exchange(pool_search *search)
     pool_outcome *outcome = search->outcome;
     const uint64_t bytes = search->need->bytes, most = pool_most_to_be_had(self, outcome);
     const uint64_t allowed = search->making.allowed < most ? search->making.allowed : most;
-    size_t moved = 0;
     outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!can_be_within(self, bytes, most, search->may_wait))
         return POOL_NOTHING;
-    make_room(self, bytes, allowed, false, &moved);
-    make_room(self, bytes, most, search->may_wait, &moved);
+    make_room(self, bytes, allowed, false);
+    make_room(self, bytes, most, search->may_wait);
     const pool_result found =
         self->store.reserved + bytes <= most ? make(self, search->need, outcome, search->slot) : POOL_NOTHING;
-    if (found == POOL_FOUND)
-        self->policy.moved += moved;
     pool_record_reserved(self);
     return found;
 }

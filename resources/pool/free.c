@@ -11,15 +11,6 @@
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-/* The block's points are now the memory's. */
-static inline void finish_block(strata_entry *entry, uint64_t generation)
-{
-    if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
-        strata_timeline_remove_block(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
-    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
-                          memory_order_release);
-}
-
 /* Member by member: as one value it would be put together in registers first. */
 static inline void report_to_layers(pool *self, const strata_block *block)
 {
@@ -35,6 +26,16 @@ static inline void report(pool *self, const strata_block *block)
 {
     if (self->resource.stack->completion_sink_count)
         report_to_layers(self, block);
+}
+
+/* The block's points are now the memory's. */
+static inline void finish_block(pool *self, strata_entry *entry, const strata_block *block)
+{
+    report(self, block);
+    if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
+        strata_timeline_remove_block(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
+    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
+                          memory_order_release);
 }
 
 typedef struct freeing {
@@ -130,8 +131,7 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
         status = strata_uses_visit(entry, check_used, NULL);
     if (status != STRATA_SUCCESS)
         return status;
-    report(self, block);
-    finish_block(entry, block->id.generation);
+    finish_block(self, entry, block);
     keep_for_unknown(self, local, entry, block->id.slot, &stream);
     return STRATA_SUCCESS;
 }
@@ -145,8 +145,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     if (!finished) {
         status = free_in_order(self, NULL, entry, block, stream);
     } else {
-        report(self, block);
-        finish_block(entry, block->id.generation);
+        finish_block(self, entry, block);
         pool_give_range(self, block->id.slot, POOL_FREE);
     }
     if (status == STRATA_SUCCESS)
@@ -212,8 +211,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
-    report(self, block);
-    finish_block(entry, block->id.generation);
+    finish_block(self, entry, block);
     pool_count_live(local, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0)) {
         pool_magazine_keep_slow(self, local, timeline, slot);

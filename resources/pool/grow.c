@@ -332,7 +332,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     outcome->result = get_chunks(self, need, &how, making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     if (found == POOL_FOUND)
-        self->policy.moved += chunks.moved;
+        atomic_fetch_add_explicit(&self->policy.moved, chunks.moved, memory_order_relaxed);
     strata_host_free(chunks.numbers);
     strata_call_scope_leave(&scope);
     return found;
@@ -345,9 +345,8 @@ pool_result pool_grow_ahead(pool_search *search)
     pool *self = search->self;
     const pool_need *need = search->need;
     pool_weigh_polling(self);
-    if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, need))
-        return POOL_NOTHING;
-    if (!pool_may_allow(self, need))
+    if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, need) ||
+        !pool_may_grow_ahead(self, need))
         return POOL_NOTHING;
     const uint64_t allowed = pool_allowed(self, need);
     if (allowed > pool_most_reserved(self))

@@ -50,20 +50,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);
 
-/* What a look at an extent has seen. */
-typedef struct pool_seen_extent {
-    CUdeviceptr address;
-    uint64_t bytes, requested;
-    uint64_t word; /* of its entry */
-    uint16_t timeline;
-    uint8_t state, side;
-    strata_tag tag;
-} pool_seen_extent;
-
-enum { POOL_SEEN_MOST = 64 /* by one look */ };
-
-/* The next extents from *from on, by address. Holds the lock for moments only: other threads go on, and `seen` may go
- * to a file. Returns how many; 0: no more. */
+/* As pool_heap_look. Holds the lock for moments only: other threads go on, and `seen` may go to a file. */
 size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST]);
 
 /* The pool in the chain that begins with this layer; NULL: none. */

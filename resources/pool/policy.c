@@ -90,12 +90,17 @@ static uint64_t kept_by_threads(const pool *self)
     return self->policy.buys > 0 ? least(kept, POOL_KEPT_MOST * MIB) : 0;
 }
 
+uint64_t pool_policy_moves(const pool *self)
+{
+    const uint64_t moved = atomic_load_explicit(&self->policy.moved, memory_order_relaxed);
+    return moved > POOL_MOVES_FREE ? moved - POOL_MOVES_FREE : 0;
+}
+
 double pool_policy_bought(const pool *self)
 {
     const pool_policy *policy = &self->policy;
-    const uint64_t buying = policy->moved > POOL_MOVES_FREE ? policy->moved - POOL_MOVES_FREE : 0;
     const uint64_t polling = policy->spares_polls && policy->buys > 0 ? POOL_SHARE_POLLING : 0;
-    return policy->buys * (double)buying + thousandths(polling);
+    return policy->buys * (double)pool_policy_moves(self) + thousandths(polling);
 }
 
 static uint64_t beyond_peak(const pool *self, uint64_t peak)
@@ -112,10 +117,10 @@ bool pool_lets_threads_keep(const pool *self)
            reserved + 2 * kept <= pool_most_reserved(self);
 }
 
-bool pool_may_allow(const pool *self, const pool_need *need)
+bool pool_may_grow_ahead(const pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
-    return self->store.reserved <= peak + beyond_peak(self, peak);
+    return self->store.reserved <= peak + least(beyond_peak(self, peak), peak / 1000 * POOL_AHEAD_MOST);
 }
 
 uint64_t pool_allowed(pool *self, const pool_need *need)
@@ -195,7 +200,7 @@ void pool_lower_peak(pool *self)
     const uint64_t reserved = self->store.reserved;
     policy->peak = policy->peak < reserved ? policy->peak : reserved;
     policy->last_peak = policy->last_peak < reserved ? policy->last_peak : reserved;
-    policy->moved = reserved ? policy->moved : 0;
+    atomic_fetch_and_explicit(&policy->moved, reserved ? UINT64_MAX : 0, memory_order_relaxed);
     policy->spares_polls = policy->spares_polls && reserved;
 }
 

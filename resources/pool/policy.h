@@ -24,6 +24,8 @@ enum {
     POOL_MOVES_FREE = 32,       /* chunks that are moved before the first buys: without them copies of gpt_train hold
                                    1.058 in the mean, not 1.037 */
     POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
+    POOL_AHEAD_MOST = 500,      /* thousandths of the peak, at most, instead of polls: with prefer=speed eight streams
+                                   held 6.3 times what was live, not 1.8 */
     POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */
     POOL_CHUNK_SHARE = 512,     /* of what is left, a chunk: a cost by the chunk, a waste by its size, */
     POOL_LIMITED_SHARE = 2048,  /* and below max_size: with 512, gpt_train is refused a request at 1.03 times live */
@@ -49,11 +51,11 @@ typedef struct pool_policy {
     double share;                /* of the peak, from the start; constant once started, as the next */
     double buys;                 /* of the peak, for each chunk moved after the first ones */
     bool spares_polls;           /* streams are often asked for want of memory; guarded by map_lock, like all below */
-    uint64_t moved;              /* chunks, for requests that were served by it */
     uint64_t peak;               /* most live bytes, by the slow calls; with decay of this window */
     uint64_t last_peak;          /* with decay: of the window before */
-    _Atomic uint64_t limit_seen; /* nearest limit when last looked at; any thread, relaxed */
-    _Atomic uint64_t allowed;    /* then; as limit_seen */
+    _Atomic uint64_t moved;      /* chunks, for requests that were served by it; any thread, relaxed, like the next */
+    _Atomic uint64_t limit_seen; /* nearest limit when last looked at */
+    _Atomic uint64_t allowed;    /* then */
 } pool_policy;
 
 /* Before the first request. map_lock is held for the others, unless said. */
@@ -62,8 +64,8 @@ void pool_policy_begin(struct pool *self);
 /* By the budgets above and below; UINT64_MAX: none. No lock is held. */
 uint64_t pool_limit_by_budgets(const struct pool *self, const struct pool_need *need);
 
-/* False: pool_allowed surely answers less than what is reserved. Makes no call. */
-bool pool_may_allow(const struct pool *self, const struct pool_need *need);
+/* Whether memory may be made instead of asking streams. False: pool_allowed might allow it. Makes no call. */
+bool pool_may_grow_ahead(const struct pool *self, const struct pool_need *need);
 
 /* Bytes that may be reserved before memory is moved. */
 uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
@@ -76,6 +78,9 @@ uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need, uint64
 
 /* Least growth where it has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
+
+/* How many moves are paid for: beyond the first ones. No lock is held. */
+uint64_t pool_policy_moves(const struct pool *self);
 
 /* Of the peak, by chunks that moved and by polls. */
 double pool_policy_bought(const struct pool *self);

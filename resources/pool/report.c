@@ -7,24 +7,8 @@
 
 size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST])
 {
-    size_t count = 0;
     strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_from(&self->heap, *from);
-    for (; slot && count < POOL_SEEN_MOST; slot = pool_heap_behind(&self->heap, slot)) {
-        const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_extent *extent = pool_extent_at(&self->heap, slot);
-        seen[count++] = (pool_seen_extent){
-            .address = pool_address_of(entry),
-            .bytes = pool_bytes_of(entry),
-            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
-            .word = atomic_load_explicit(&entry->word, memory_order_acquire),
-            .timeline = extent->timeline,
-            .state = extent->state,
-            .side = extent->side,
-            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
-        };
-        *from = pool_address_of(entry) + pool_bytes_of(entry);
-    }
+    const size_t count = pool_heap_look(&self->heap, from, seen);
     strata_spin_release(&self->lock);
     return count;
 }

@@ -32,6 +32,7 @@ pool_result pool_find_first(pool_search *search)
         strata_spin_take(&self->lock);
     }
     pool_stream_cache_give_large(self, search->local, search->need->stream->timeline);
+    pool_ask_for_better_fit(self, search->need);
     const pool_result found = find_own(search);
     strata_spin_release(&self->lock);
     return found;
