@@ -114,7 +114,8 @@ typedef struct pool {
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* magazines by size; written under lock */
     uint32_t requests_since_poll;       /* guarded by lock, like the next two */
-    uint32_t vain, vain_left;           /* requests without a question for a better fit: after the next one; left */
+    uint32_t vain;                      /* requests without a question, after so many in vain */
+    uint32_t quiet_left;                /* of these */
     _Atomic bool started;               /* set under lock */
 } pool;
 
@@ -269,8 +270,8 @@ void pool_poll_own(pool *self, const pool_need *need);
 /* Much free memory waits for other streams, and the last poll is long ago. `lock` is held. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need);
 
-/* Once memory often has to be moved: asks the streams of what fits the request much better than its own stream's and
- * complete memory, which is then complete, too, if their work is over. `lock` is held, and dropped meanwhile. */
+/* Once memory often has to be moved: asks all streams if what is not known to be complete fits the request much better
+ * than its own stream's and complete memory. `lock` is held, and dropped meanwhile. */
 void pool_ask_for_better_fit(pool *self, const pool_need *need);
 
 /* Sometimes sets `polling_is_costly`. map_lock is held. */

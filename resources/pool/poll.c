@@ -72,25 +72,23 @@ bool pool_is_time_to_poll(pool *self, const pool_need *need)
 }
 
 /* Where each stream cuts its own memory, though another's fits, what is free comes in ever smaller parts: eight streams
- * held 1.6 times what was live, not 1.3. */
+ * held 1.65 times what was live, not 1.26. A request asks about one stream on the average. */
 void pool_ask_for_better_fit(pool *self, const pool_need *need)
 {
     const uint16_t number = need->stream->timeline->number;
     if (!self->takes_finished || !pool_policy_moves(self) || need->side != POOL_LARGE ||
-        (self->vain_left && self->vain_left--))
+        (self->quiet_left && self->quiet_left--))
         return;
     const uint64_t bytes = pool_room_for(need);
     const uint32_t better = pool_heap_find_better(&self->heap, need->side, number, bytes);
     if (!better)
         return;
-    strata_pending_points found = {.count = 0};
-    strata_uses_visit(pool_entry(&self->heap, better), strata_pending_points_visit, &found);
     strata_spin_release(&self->lock);
-    poll_streams(self, &found, POOL_TIMELINE_NONE);
+    const size_t asked = pool_poll(self, POOL_TIMELINE_NONE);
     strata_spin_take(&self->lock);
     const bool vain = pool_heap_find_better(&self->heap, need->side, number, bytes) == better;
     self->vain = vain && self->vain < VAIN_MOST ? 2 * self->vain + 1 : vain * self->vain;
-    self->vain_left = self->vain;
+    self->quiet_left = self->vain > asked ? self->vain : (uint32_t)asked;
 }
 
 /* With more memory, each stream finds its own. */
