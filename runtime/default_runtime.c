@@ -10,13 +10,6 @@ static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, u
 
 static _Thread_local bool building; /* the calling thread holds singletons_lock and runs code of layers or the user */
 
-/* Those of before resets: their users may still free, but what they held outlives the context. */
-static void settle_lost(strata_runtime *runtime)
-{
-    for (; runtime; runtime = runtime->replaced)
-        strata_stack_settle_lost(runtime->stack);
-}
-
 static strata_status build_singleton(int ordinal, strata_runtime **out)
 {
     strata_status status = STRATA_SUCCESS;
@@ -26,15 +19,13 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
                            "callbacks called meanwhile, cannot call it");
     strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&singletons_lock);
-    strata_runtime *before = *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
+    *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
     if (!*out || strata_device_is_lost((*out)->device)) { /* a lost one is kept: its users may still free */
         *out = NULL;
         building = true;
         status = strata_runtime_create(&(strata_runtime_config){.device = ordinal}, out);
         if (status == STRATA_SUCCESS) {
             (*out)->singleton = true;
-            (*out)->replaced = before;
-            settle_lost(before);
             atomic_store_explicit(&singletons[ordinal], *out, memory_order_release);
         }
         building = false;

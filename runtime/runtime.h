@@ -63,7 +63,6 @@ struct strata_runtime {
     bool hears_graphs;   /* a layer hears of captures and graphs */
     bool early_events;
     bool singleton;
-    strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */
     uint32_t stream_capacity;
     strata_device_state *state;                  /* until the runtime is destroyed or abandoned */
     _Atomic(struct strata_ref *) deferred_frees; /* references whose memory could not be freed yet; any thread */

@@ -3,8 +3,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
-#include "core/base/host_memory.h"
-#include "core/stack/stack.h"
+#include "core/stack/neighbours.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
 
@@ -139,6 +138,14 @@ static bool has_layer(const exec_device *device, const char *name)
     return strata_stack_layer(strata_runtime_stack(device->runtime), name, 0) != NULL;
 }
 
+static bool outlives_context(const strata_stack *stack)
+{
+    bool outlives = false;
+    for (size_t i = 0; i < stack->count; i++)
+        outlives |= stack->layers[i]->ops->outlives_context;
+    return outlives;
+}
+
 /* A guard checks a block when it is freed, and a log tells frees in their order. A guard fills a new block on the
  * request's stream, in whatever memory. */
 static void learn_stack(exec_device *device)
@@ -146,7 +153,7 @@ static void learn_stack(exec_device *device)
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
     const bool guarded = has_layer(device, "guard");
     device->is_guarded = guarded;
-    device->memory_outlives = has_layer(device, "async");
+    device->memory_outlives = outlives_context(strata_runtime_stack(device->runtime));
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
         guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
@@ -203,64 +210,6 @@ static bool create_runtime_between_resets(exec_device *device, bool is_first)
     return created;
 }
 
-/* ---- stacks of before a reset ---- */
-
-/* Whose memory outlives its context: it can be freed once the context has begun anew. */
-typedef struct former_stack {
-    strata_runtime *runtime;
-    struct former_stack *next;
-} former_stack;
-
-static former_stack *former; /* of all devices; guarded by `starting` */
-
-static strata_resource *layer_of(strata_runtime *runtime, const char *name, size_t number)
-{
-    return strata_stack_layer(strata_runtime_stack(runtime), name, number);
-}
-
-/* The runtime is not ended: its pools and sampled blocks give back what they hold, as mapped memory and that of the
- * driver's pools outlive the context, and a shared budget the charges of what is gone. False: some is there still. */
-static bool give_memory_back(strata_runtime *runtime)
-{
-    static const char *const names[] = {"pool", "async", "guard", "budget"};
-    strata_resource *layer;
-    bool all = true;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
-        for (size_t i = 0; (layer = layer_of(runtime, names[n], i)); i++)
-            if (layer->ops->give_back)
-                layer->ops->give_back(layer, UINT64_MAX, false);
-    for (size_t i = 0; all && (layer = layer_of(runtime, "async", i)); i++) {
-        strata_usage usage = {0};
-        all = layer->ops->usage(layer, &usage) == STRATA_SUCCESS && !usage.bytes_outstanding && !usage.reserved_bytes;
-    }
-    return all;
-}
-
-/* Without host memory what the stack held stays the driver's. */
-static void keep_former(strata_runtime *runtime)
-{
-    former_stack *stack = strata_host_zalloc(sizeof *stack);
-    if (!stack)
-        return;
-    *stack = (former_stack){runtime, former};
-    former = stack;
-}
-
-static void settle_former(void)
-{
-    strata_error_suppress_begin();
-    for (former_stack **link = &former; *link;) {
-        former_stack *stack = *link;
-        if (!give_memory_back(stack->runtime)) {
-            link = &stack->next;
-            continue;
-        }
-        *link = stack->next;
-        strata_host_free(stack);
-    }
-    strata_error_suppress_end(false);
-}
-
 /* ---- building ---- */
 
 static bool build(exec_device *device)
@@ -275,7 +224,6 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
-    settle_former();
     learn_stack(device);
     atomic_store(&device->number, ++builds); /* behind the budget of that stack */
     if (when_built)
@@ -601,8 +549,7 @@ static bool give_up(exec_device *device, void (*forget)(exec_device *device))
         atomic_store(&device->state, EXEC_DEVICE_NONE);
         atomic_fetch_add(&changes, 1);
         strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
-        if (!give_memory_back(device->runtime))
-            keep_former(device->runtime);
+        strata_neighbours_settle_lost(device->ordinal);
     }
     pthread_mutex_unlock(&starting);
     return gives;

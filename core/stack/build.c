@@ -284,6 +284,7 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
         status = add_chain(&list, resources, count, ordinal);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_neighbours_settle_lost(ordinal);
     count = list.count;
     strata_stack *stack = strata_host_zalloc(sizeof *stack);
     if (!stack)

@@ -252,6 +252,29 @@ void strata_neighbours_reap(const strata_device *device, const strata_stack *own
     strata_error_suppress_end(false);
 }
 
+/* ---- after a reset ---- */
+
+/* From the lowest layer on: a budget asks whether the memory below has gone. */
+static void settle(strata_stack *stack)
+{
+    for (size_t i = stack->count; i-- > 0;)
+        if (stack->layers[i]->ops->give_back)
+            stack->layers[i]->ops->give_back(stack->layers[i], UINT64_MAX, false);
+}
+
+void strata_neighbours_settle_lost(int ordinal)
+{
+    strata_stack *stack;
+    if (strata_driver_state_now() != STRATA_DRIVER_RESET)
+        return;
+    strata_error_suppress_begin();
+    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        if (stack->device->ordinal == ordinal && strata_device_is_lost(stack->device))
+            settle(stack);
+    strata_error_suppress_end(false);
+}
+
 /* ---- describing ---- */
 
 static void add_name(char names[NAMES], const strata_stack *other, uint64_t held, unsigned before)

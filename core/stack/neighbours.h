@@ -1,5 +1,5 @@
-/* Stacks of the process: one whose request the device has refused takes what others have free. No lock is held around
- * these calls. */
+/* Stacks of the process: one whose request the device has refused takes what others have free; one of before a reset
+ * gives all back. No lock is held around these calls. */
 #ifndef STRATA_CORE_STACK_NEIGHBOURS_H
 #define STRATA_CORE_STACK_NEIGHBOURS_H
 
@@ -37,6 +37,10 @@ bool strata_reclaim_try_all(strata_reclaim *self);
 
 /* Other stacks of the device learn which of their frees are complete. Failures are ignored. */
 void strata_neighbours_reap(const strata_device *device, const strata_stack *own);
+
+/* After a reset of the device: what stacks of before have that outlives the context goes back to the driver, as soon as
+ * it can be freed: at once, or when the context has begun anew. Raises nothing. */
+void strata_neighbours_settle_lost(int ordinal);
 
 /* For the message of a refusal: which stacks of the device hold memory beside `own`, which may be NULL. Empty: none. */
 void strata_neighbours_describe(const strata_device *device, const strata_stack *own,

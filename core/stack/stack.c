@@ -78,20 +78,6 @@ strata_status strata_reap_finally(strata_resource *top, const strata_error *unwa
     return unknown ? strata_error_raise_again(unwaited) : status;
 }
 
-/* `async` ends its blocks with their memory, so that their addresses could not be freed any more. */
-void strata_stack_settle_lost(strata_stack *stack)
-{
-    strata_usage usage = {0};
-    strata_error_suppress_begin();
-    stack->layers[0]->ops->usage(stack->layers[0], &usage);
-    for (size_t i = stack->count; i-- > 0;) {
-        strata_resource *layer = stack->layers[i];
-        if (layer->ops->give_back && (!usage.live_blocks || strcmp(layer->ops->name, "async") != 0))
-            layer->ops->give_back(layer, UINT64_MAX, false);
-    }
-    strata_error_suppress_end(false);
-}
-
 strata_status strata_stack_close(strata_stack *stack)
 {
     char what[64];

@@ -94,11 +94,6 @@ strata_status strata_check_stack_empty(strata_stack *stack, const char *what);
  * fails because of it. */
 strata_status strata_reap_finally(strata_resource *top, const strata_error *unwaited);
 
-/* After a reset of the device, once the context has begun anew: what outlives the context goes back to the driver, from
- * the lowest layer on; blocks of `async` only once all blocks were freed. What is not over yet goes with a later call.
- * Raises nothing. */
-void strata_stack_settle_lost(strata_stack *stack);
-
 /* strata_stack_destroy, also for a runtime's own stack. */
 strata_status strata_stack_close(strata_stack *stack);
 

@@ -295,6 +295,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* What `charge` answers for small requests with no alignment, whatever the layer's state. Of the library's own
      * layers; NULL: `charge` is called. Never forwarded. */
     const struct strata_charge_table *charge_table;
+
+    /* Of an owner: the driver keeps its blocks' memory over a reset of the device, until `give_back` frees it in the
+     * context that has begun anew. Never forwarded. */
+    bool outlives_context;
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

@@ -8,7 +8,8 @@
  *
  * After the driver has shut down (in exit handlers), frees succeed without effect and all other calls answer SHUT_DOWN.
  * After a reset of the device's primary context its runtimes and stacks answer DEVICE_RESET to all calls but frees and
- * destruction, which succeed; strata_device_check (info.h) says when that is noticed. In a forked child every call
+ * destruction, which succeed; strata_device_check (info.h) says when that is noticed. What memory they hold goes back
+ * to the driver when the device's next stack is built, also of blocks that were not freed. In a forked child every call
  * answers FORKED. */
 #ifndef STRATA_RUNTIME_H
 #define STRATA_RUNTIME_H
@@ -40,8 +41,7 @@ typedef struct strata_runtime_config {
 } strata_runtime_config;
 
 /* The process's runtime of the device with this ordinal, until the process ends or the device's primary
- * context is reset: then the next call builds another one, and the old one, which stays valid, answers as above; what
- * memory it held goes back to the driver, also of blocks that were not freed, but for those of `async`. The
+ * context is reset: then the next call builds another one, and the old one, which stays valid, answers as above. The
  * first caller builds it from the environment; concurrent callers wait; after a failure the next caller tries again.
  * Later calls take no lock, and ask the driver whether the context is the same still. Errors: INVALID_VALUE (no such
  * device; called by a layer or callback while this runtime is being built), DRIVER_NOT_FOUND, IO (too few file

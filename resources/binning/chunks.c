@@ -206,10 +206,13 @@ void bins_make_room(binning *self, bin_effort effort, size_t enough, size_t *giv
     bins_give_back(self, enough, given);
 }
 
+/* After a reset the chunks are the owner's below to give, and their stream has ended. */
 uint64_t binning_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     binning *self = (binning *)resource;
     size_t given, more = 0;
+    if (strata_device_is_lost(device_of(self)))
+        return 0;
     bins_make_room(self, BIN_POLL, bytes, &given);
     if (given < bytes && may_wait)
         bins_make_room(self, BIN_WAIT, bytes - given, &more);

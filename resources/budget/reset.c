@@ -4,8 +4,6 @@
 #include "core/base/error.h"
 #include "resources/budget/internal.h"
 
-#include <string.h>
-
 static bool has_blocks(strata_resource *layer)
 {
     strata_usage usage = {0};
@@ -20,7 +18,7 @@ static bool outlives_context(const budget *self)
 {
     strata_resource *layer = (strata_resource *)&self->resource;
     while ((layer = strata_resource_next_below(&self->resource, layer)))
-        if (strcmp(layer->ops->name, "async") == 0 && has_blocks(layer))
+        if (layer->ops->outlives_context && has_blocks(layer))
             return true;
     return false;
 }

@@ -618,6 +618,7 @@ static const strata_resource_ops async_ops = {
     .reusable = async_reusable,
     .sum_frees = async_sum_frees,
     .give_back = async_give_back,
+    .outlives_context = true,
 };
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)

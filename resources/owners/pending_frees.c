@@ -390,8 +390,8 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
 
 /* ---- after a reset ---- */
 
-/* A block that no free of another thread is under way for, from *at on. *given: the driver has its free. The lock is
- * held. */
+/* A block that has not ended and that no free of another thread is under way for, from *at on. *given: the driver has
+ * its free. The lock is held. */
 static uint32_t next_lost(strata_pending_frees *set, CUdeviceptr *at, bool *given)
 {
     uint32_t slot;
@@ -399,14 +399,15 @@ static uint32_t next_lost(strata_pending_frees *set, CUdeviceptr *at, bool *give
         const strata_point point = atomic_load_explicit(&bytes_at(set, slot)->point, memory_order_acquire);
         const bool retired = is_retired(set, slot);
         *given = retired && is_settled(point);
-        if (!retired || point != free_without_point)
+        if (bytes_at(set, slot)->outstanding && (!retired || point != free_without_point))
             break;
         ++*at;
     }
     return slot;
 }
 
-/* Its entry stays as it is: the user may still free it. The lock is held. */
+/* Its entry stays as it is, and in the index if it was not freed: the user may still free it, also by its address. The
+ * lock is held. */
 static uint64_t end_block(strata_pending_frees *set, uint32_t slot)
 {
     strata_pending_free *bytes = bytes_at(set, slot);
@@ -443,7 +444,8 @@ uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(C
             return bytes;
         strata_spin_take(&set->lock);
         if (strata_index_at(&set->index, at) == slot) {
-            strata_index_remove(&set->index, at);
+            if (is_retired(set, slot))
+                strata_index_remove(&set->index, at);
             bytes += end_block(set, slot);
         }
         strata_spin_release(&set->lock);

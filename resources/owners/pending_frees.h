@@ -15,7 +15,7 @@
  * the address. All but the point is guarded by the lock. */
 typedef struct strata_pending_free {
     _Atomic strata_point point; /* at which the free is complete; written by the freeing thread, read by any */
-    uint64_t outstanding;       /* bytes not free yet */
+    uint64_t outstanding;       /* bytes not free yet; 0: the block has ended with its context */
     uint32_t from;              /* start of the indexed part; if unindexed, the next such block */
     uint32_t end;               /* its end; STRATA_PENDING_FREES_WHOLE: the block's end; 0: unindexed */
 } strata_pending_free;
@@ -57,7 +57,8 @@ void strata_pending_frees_undefer(strata_pending_frees *set, strata_entry *entry
 strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_mode mode, size_t *bytes);
 
 /* After a reset of the device, whose context has begun anew: calls `give` for the address of each block whose free the
- * driver has not, until one is refused, and ends what it takes, and all other blocks. Returns the bytes that ended. */
+ * driver has not, until one is refused, and ends what it takes, and all other blocks; live ones are still found.
+ * Returns the bytes that ended. */
 uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(CUdeviceptr address));
 
 /* Whether a whole block of at least `bytes` was freed on that stream, perhaps pending: the driver hands such memory

@@ -172,8 +172,8 @@ static void child_the_devices_own_runtime_is_made_again(void)
     child_check(next == first);
 }
 
-/* Whose memory outlives the context, and which the program cannot destroy. Blocks that were not freed go too, but for
- * those of async. */
+/* Whose memory outlives the context, and which the program cannot destroy. Blocks that were not freed go too, and are
+ * found until they are. */
 static void child_memory_of_the_devices_own_runtime_goes_back(void)
 {
     enum { LARGE = 64 << 20, RESETS = 4 };
@@ -185,17 +185,58 @@ static void child_memory_of_the_devices_own_runtime_goes_back(void)
     test_make_current();
     for (int i = 0; i < RESETS; i++) {
         size_t bytes, total;
-        strata_block blocks[2];
+        strata_block freed;
+        strata_runtime *before = of->runtime;
         child_ok(strata_runtime_get(0, &of->runtime));
         child_check(strata_cu.MemGetInfo(&bytes, &total) == CUDA_SUCCESS);
         least = i ? least : bytes - LARGE / 2;
         child_check(bytes >= least);
-        for (int j = 0; j < 2; j++)
-            child_ok(strata_runtime_allocate(of->runtime, LARGE, NULL, &blocks[j]));
-        for (int j = strstr(of->stack, "async") ? 0 : 1; j < 2; j++)
-            child_ok(strata_runtime_deallocate(of->runtime, &blocks[j]));
+        if (i) {
+            child_check(strata_runtime_block_state(before, of->live.id) == STRATA_BLOCK_LIVE);
+            child_ok(strata_runtime_deallocate_address(before, of->live.address, NULL));
+            child_check(strata_runtime_block_state(before, of->live.id) != STRATA_BLOCK_LIVE);
+        }
+        child_ok(strata_runtime_allocate(of->runtime, LARGE, NULL, &of->live));
+        child_ok(strata_runtime_allocate(of->runtime, LARGE, NULL, &freed));
+        child_ok(strata_runtime_deallocate(of->runtime, &freed));
         reset(of);
     }
+}
+
+static void count_uses_of_streams(const char *name, uint64_t count, void *data)
+{
+    static const char *const uses[] = {"cuStreamIsCapturing", "cuStreamGetId",   "cuStreamSynchronize",
+                                       "cuStreamQuery",       "cuMemAllocAsync", "cuMemFreeAsync"};
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
+        *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? count : 0;
+}
+
+static uint64_t uses_of_streams_so_far(void)
+{
+    uint64_t count = 0;
+    strata_driver_visit_calls(count_uses_of_streams, &count);
+    return count;
+}
+
+/* The layers of the stack of before give back what they hold free. */
+static void child_the_next_stack_asks_for_no_stream_of_before(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_allocate(of->runtime, SMALL, NULL, &of->live));
+    child_ok(strata_runtime_deallocate(of->runtime, &of->live));
+    child_ok(strata_runtime_reap_pending(of->runtime));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    const uint64_t uses = uses_of_streams_so_far();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
+    child_check(uses_of_streams_so_far() == uses);
+    child_ok(strata_runtime_destroy(of->runtime));
+    child_ok(strata_runtime_destroy(next));
 }
 
 /* A reset later on is a reset again. */
@@ -454,9 +495,10 @@ static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
     child_ok(strata_runtime_deallocate(before, &freed));
     reset(of);
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    child_check(shared_use(after) >= 2 * BYTES);
+    child_check(shared_use(after) == SMALL);
     child_ok(strata_runtime_deallocate(before, &of->live));
     child_ok(strata_budget_account_close(reservation));
+    child_check(shared_use(after) == 0);
     child_ok(strata_budget_account_close(tenant));
     child_ok(strata_runtime_deallocate(before, &of->other));
     child_ok(strata_runtime_destroy(before));
@@ -465,7 +507,7 @@ static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
     child_check(shared_use(after) == BYTES);
 }
 
-/* The driver's pool keeps the memory, which can be freed in the context that has begun anew. */
+/* The driver's pool keeps the memory, which can be freed once the context has begun anew: the next stack does that. */
 static void child_a_shared_budget_keeps_what_outlives_a_reset(void)
 {
     scene *of = scene_of_child();
@@ -476,12 +518,15 @@ static void child_a_shared_budget_keeps_what_outlives_a_reset(void)
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &beside)); /* keeps the file */
     child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
     reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
     if (of->when == ENDED)
         child_ok(strata_runtime_destroy(before));
+    child_check(shared_use(beside) >= BYTES);
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    child_check(shared_use(after) >= BYTES);
+    child_check(shared_use(after) == (of->when == ENDED ? BYTES : 0)); /* the stack that has ended cannot give it */
     if (of->when == ENDED)
         return;
+    child_ok(strata_runtime_deallocate(before, &of->live));
     child_ok(strata_runtime_destroy(before));
     child_check(shared_use(after) == 0);
 }
@@ -510,8 +555,12 @@ static void child_the_driver_s_pool_has_nothing_left_of_before_a_reset(void)
     reset(of);
     child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
     child_ok(strata_runtime_deallocate(of->runtime, &blocks[1]));
+    if (of->when == ANEW)
+        child_check(free_bytes_now() <= before - 80 * (size_t)BYTES);
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &after));
-    child_check(free_bytes_now() <= before - 80 * (size_t)BYTES);
+    child_check(free_bytes_now() == before);
+    child_ok(strata_runtime_deallocate_address(of->runtime, blocks[2].address, NULL));
+    child_check(strata_runtime_block_state(of->runtime, blocks[2].id) != STRATA_BLOCK_LIVE);
     child_ok(strata_runtime_destroy(of->runtime));
     child_check(free_bytes_now() == before);
     use(after);
@@ -609,6 +658,14 @@ static void memory_of_the_devices_own_runtime_goes_back(void **state)
     run_on("child_memory_of_the_devices_own_runtime_goes_back", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
+static void the_next_stack_asks_for_no_stream_of_before(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"binning, async"};
+    run_everywhere("child_the_next_stack_asks_for_no_stream_of_before");
+    run_on("child_the_next_stack_asks_for_no_stream_of_before", more, 1);
+}
+
 static void resets_can_follow_each_other(void **state)
 {
     (void)state;
@@ -668,6 +725,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_new_runtime_works),
         TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
         TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
+        TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
@@ -692,6 +750,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_new_runtime_works),
         cmocka_unit_test(the_devices_own_runtime_is_made_again),
         cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
+        cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),
