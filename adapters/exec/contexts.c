@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
+#include "resources/findings/findings.h"
 
 #include <strata/guard.h>
 #include <strata/info.h>
@@ -106,18 +107,6 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flag
 
 /* ---- before an end ---- */
 
-/* Also work that Strata does not know may have written. */
-static void wait_for_work(strata_device *device)
-{
-    strata_call_scope scope;
-    if (exec_captures_under_way() ||
-        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
-            STRATA_SUCCESS)
-        return;
-    strata_cu.CtxSynchronize();
-    strata_call_scope_leave(&scope);
-}
-
 static void say_unchecked(const exec_device *device, strata_status status)
 {
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_CORRUPTED && status != STRATA_ERROR_DEVICE_RESET)
@@ -129,15 +118,25 @@ static void say_unchecked(const exec_device *device, strata_status status)
 static void check_guards(exec_device *device)
 {
     strata_resource *guard;
-    if (!device->is_guarded || !exec_device_enter(device))
+    if (!exec_device_enter(device))
         return;
     strata_stack *stack = strata_runtime_stack(device->runtime);
     strata_error_suppress_begin();
-    wait_for_work(stack->device);
     for (size_t i = 0; (guard = strata_stack_layer(stack, "guard", i)); i++)
         say_unchecked(device, strata_guard_check(guard, NULL));
     strata_error_suppress_end(false);
     exec_device_leave(device);
+}
+
+/* Any work may write what a guard checks. */
+static void check_guards_behind_work(exec_device *device)
+{
+    if (exec_device_work_ends(device))
+        check_guards(device);
+    else
+        exec_say("the guard of device %d made no last check before its context ended: the device had work that did not "
+                 "end within %d s",
+                 device->ordinal, FINDINGS_PATIENCE_MS / 1000);
 }
 
 /* Before the call that ends the primary context. Frees that wait could not be told to a stack whose context is gone.
@@ -148,7 +147,8 @@ static void settle(exec_device *device)
         return;
     if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_free_waiting(device);
-    check_guards(device);
+    if (device->is_guarded && exec_device_has_its_context(device))
+        check_guards_behind_work(device);
 }
 
 /* ---- ends ---- */

@@ -178,6 +178,9 @@ void exec_device_mark_reset(int ordinal, bool begins);
 bool exec_device_enter(exec_device *device);
 void exec_device_leave(exec_device *device);
 
+/* Waits for all work of the context, which is about to end. False: it has not ended in time (last_wait.c). */
+bool exec_device_work_ends(const exec_device *device);
+
 /* Around the call that may end the primary context, while none is inside. `device`: NULL: it has no stack. */
 void exec_device_end_begin(exec_device *device);
 void exec_device_end_over(exec_device *device);

@@ -23,8 +23,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 2000 };
-
 static _Atomic bool exiting; /* layers made from now on are not checked */
 static bool ends_process;    /* of the exiting thread */
 
@@ -127,7 +125,7 @@ static void report_failure(bool complete)
         return;
     strata_fail(STRATA_ERROR_BUSY,
                 "guard: the checks at exit were not complete within %d s; the device may have work that does not end",
-                TIMEOUT_MS / 1000);
+                FINDINGS_PATIENCE_MS / 1000);
     write_failure();
 }
 
@@ -137,7 +135,7 @@ static void check_at_exit(void)
     if (strata_driver_state_now() != STRATA_DRIVER_OPEN || strata_error_is_being_reported() || exit_list_is_empty())
         return;
     atomic_store(&exiting, true);
-    bool complete = strata_exit_look_hold(check_all, TIMEOUT_MS);
+    bool complete = strata_exit_look_hold(check_all, FINDINGS_PATIENCE_MS);
     report_failure(complete);
     report_all();
 }
@@ -161,7 +159,7 @@ static void flush_output(void)
     if (sem_init(&flushed, 0, 0) != 0 || pthread_create(&thread, NULL, flush, NULL) != 0)
         return;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += TIMEOUT_MS / 1000;
+    end.tv_sec += FINDINGS_PATIENCE_MS / 1000;
     int failed;
     while ((failed = sem_clockwait(&flushed, CLOCK_MONOTONIC, &end)) != 0 && errno == EINTR)
         ;

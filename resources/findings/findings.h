@@ -12,7 +12,10 @@
 
 #include <strata/guard.h>
 
-enum { FINDINGS_KEPT = 64 };
+enum {
+    FINDINGS_KEPT = 64,
+    FINDINGS_PATIENCE_MS = 2000, /* of a last check, for work that may never end */
+};
 
 /* Fill bytes; <strata/guard.h> documents them. */
 enum { FRESH_BYTE = 0xcd, RED_ZONE_BYTE = 0xbd, FREED_BYTE = 0xdd };

@@ -458,7 +458,7 @@ static bool give_lost(CUdeviceptr address)
 }
 
 /* The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
- * tests/answers/h200.txt, "primary_reset.". */
+ * tests/answers/h200.txt, "primary_reset.". By one thread at a time, as another one may be given an address again. */
 static uint64_t end_lost(async *self)
 {
     strata_call_scope scope;
@@ -466,9 +466,11 @@ static uint64_t end_lost(async *self)
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
             STRATA_SUCCESS)
         return 0;
+    strata_lock_take(&self->lock);
     const uint64_t bytes = strata_pending_frees_end_lost(&self->retired, give_lost);
     if (self->own_pool)
         strata_cu.MemPoolTrimTo(self->pool, 0);
+    strata_lock_release(&self->lock);
     strata_call_scope_leave(&scope);
     return bytes;
 }

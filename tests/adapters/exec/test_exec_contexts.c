@@ -124,6 +124,20 @@ static void a_guard_checks_before_a_context_ends(void **state)
     free(checked);
 }
 
+/* The program need not end its work to end the context. */
+static void work_that_does_not_end_keeps_no_context_from_its_end(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"release", "reset"};
+    for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+        outcome *result = run_under("--guard", text_of("tidy long %s", ends[e]));
+        assert_outcome(result, 0, "",
+                       "made no last check before its context ended: the device had work that did not end");
+        assert_null(strstr(result->err, "write after free"));
+        free(result);
+    }
+}
+
 static void a_guard_finds_nothing_where_a_context_ends_tidily(void **state)
 {
     (void)state;
@@ -269,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(a_guard_checks_before_a_context_ends),
+        cmocka_unit_test(work_that_does_not_end_keeps_no_context_from_its_end),
         cmocka_unit_test(a_guard_finds_nothing_where_a_context_ends_tidily),
         cmocka_unit_test(default_streams_of_other_contexts_are_ordered),
         cmocka_unit_test(the_last_work_of_a_context_is_ordered),

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -53,6 +54,24 @@ static void hold(void)
     (void)DRIVER(cuMemAlloc)(&refused, 80 * MIB);
 }
 
+static void sleep_on_the_device(void *seconds)
+{
+    sleep(*(const unsigned *)seconds);
+}
+
+/* It writes what is freed, once it ends. */
+static void begin_long_work(void)
+{
+    static unsigned seconds = 4; /* more than the checks wait for */
+    CUstream stream;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 1000, stream));
+    CHECK(DRIVER(cuLaunchHostFunc)(stream, sleep_on_the_device, &seconds));
+    CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 1, 16, stream));
+}
+
 /* The free is made once no stream is captured. */
 static void free_beside_a_capture(void)
 {
@@ -90,6 +109,8 @@ static void commit(const char *fault)
         write_what_is_freed();
     else if (is(fault, "late"))
         write_what_is_freed_late();
+    else if (is(fault, "long"))
+        begin_long_work();
     else if (is(fault, "captured"))
         free_beside_a_capture();
     else
