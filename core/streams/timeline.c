@@ -9,7 +9,7 @@
  *
  * Before a stored event is queried, waited for or recorded on a known stream, the device is asked whether its context
  * is still there: after a reset that Strata has not seen the handle may be another object's, and such a call can crash
- * ("primary_reset.anew" in tests/answers). */
+ * ("primary_reset.anew" in tests/answers). So is the device of the stream that waits, where it is another one. */
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
@@ -534,8 +534,10 @@ static strata_status event_for_locked(strata_timeline *timeline, strata_point po
 }
 
 /* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
- * if the point is complete. `may_wait`: for want of an event the thread waits on the host. */
-static strata_status event_for(strata_point point, bool may_wait, strata_event **out, uint64_t *covered)
+ * if the point is complete. `may_wait`: for want of an event the thread waits on the host. To another device, `asking`
+ * (NULL: none), work that a reset has ended is complete. */
+static strata_status event_for(strata_point point, const strata_device *asking, bool may_wait, strata_event **out,
+                               uint64_t *covered)
 {
     strata_timeline *timeline = strata_timeline_of(point);
     *out = NULL;
@@ -545,6 +547,8 @@ static strata_status event_for(strata_point point, bool may_wait, strata_event *
         strata_point_known_complete(point) ? STRATA_SUCCESS : strata_check_device_now(timeline->device);
     if (status == STRATA_SUCCESS)
         status = event_for_locked(timeline, point, may_wait, out, covered);
+    else if (asking && asking != timeline->device && strata_device_has_its_context(asking))
+        status = STRATA_SUCCESS;
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
@@ -554,7 +558,7 @@ strata_status strata_timeline_close_epoch(strata_point point)
 {
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, false, &event, &covered);
+    strata_status status = event_for(point, NULL, false, &event, &covered);
     if (event)
         drop_event(event);
     return status;
@@ -609,6 +613,21 @@ static void merge_clock(const strata_stream_ref *stream, strata_point covered, c
     strata_spin_release(&timeline->lock);
 }
 
+strata_device *strata_timeline_own_device(const strata_stream_ref *stream)
+{
+    strata_spin_take(&stream->timeline->lock);
+    strata_device *own = stream->known && belongs_to(stream) ? stream->timeline->device : stream->device;
+    strata_spin_release(&stream->timeline->lock);
+    return own;
+}
+
+/* The driver was asked about `asked`. */
+static strata_status check_own_device(const strata_stream_ref *stream, const strata_device *asked)
+{
+    strata_device *own = strata_timeline_own_device(stream);
+    return own == asked ? STRATA_SUCCESS : strata_check_device_now(own);
+}
+
 strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point)
 {
     if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
@@ -622,11 +641,13 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
         return STRATA_SUCCESS;
     strata_event *event;
     uint64_t epoch;
-    strata_status status = event_for(point, false, &event, &epoch);
+    strata_status status = event_for(point, stream->device, false, &event, &epoch);
     if (!event)
         return status;
     strata_call_scope scope;
-    status = strata_call_scope_enter(&scope, stream->device, strata_call_scope_for(stream->handle));
+    status = check_own_device(stream, event->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, stream->device, strata_call_scope_for(stream->handle));
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
         strata_call_scope_leave(&scope);
@@ -732,9 +753,14 @@ void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 
 strata_status strata_point_synchronize(strata_point point)
 {
+    return strata_point_synchronize_for(NULL, point);
+}
+
+strata_status strata_point_synchronize_for(const strata_device *device, strata_point point)
+{
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, true, &event, &covered);
+    strata_status status = event_for(point, device, true, &event, &covered);
     if (!event)
         return status;
     strata_call_scope scope;
@@ -806,6 +832,8 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
         strata_spin_take(&timeline->lock);
     const bool created = is_created_stream(stream->handle), known = is_handle_of(stream);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    if (known && created && timeline->device != stream->device)
+        status = strata_check_device_now(timeline->device);
     if (known && created)
         advance_epoch(timeline);
     else if (known && (status = strata_check_device_now(timeline->device)) == STRATA_SUCCESS)

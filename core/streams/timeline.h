@@ -149,6 +149,9 @@ static inline bool strata_point_seen_complete(strata_point point)
            atomic_load_explicit(&strata_timeline_of(point)->completed, memory_order_acquire);
 }
 
+/* The device whose context a known stream belongs to; of another stream the one that it is used with. */
+strata_device *strata_timeline_own_device(const strata_stream_ref *stream);
+
 /* The stream's later work waits for `point`: no driver call if it is ordered after the point already, else one wait,
  * and one record if no event covers the point. Errors: of the driver's result. */
 strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point);
@@ -180,7 +183,10 @@ void strata_timeline_poll(strata_timeline *timeline);
  * a default stream always does. The thread's capture mode is relaxed. */
 void strata_timeline_poll_up_to_now(strata_timeline *timeline);
 
+/* Blocks until the point is complete. The second, for memory of `device`, which may be NULL: work of another device's
+ * context that was reset is complete. */
 strata_status strata_point_synchronize(strata_point point);
+strata_status strata_point_synchronize_for(const strata_device *device, strata_point point);
 
 /* Blocks until all work submitted so far is complete: through an event on a default stream. `held`: the caller has the
  * lock, which is released. */

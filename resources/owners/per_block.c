@@ -118,22 +118,42 @@ give_slot:
 
 /* ---- waiting for uses ---- */
 
-/* `data`: the freeing stream's timeline, synchronized as a whole, or NULL. */
+typedef struct waiting {
+    const strata_device *device;
+    const strata_timeline *freeing; /* of the freeing stream, synchronized as a whole; NULL: none */
+} waiting;
+
 static strata_status wait_for_point(strata_point point, void *data)
 {
-    const strata_timeline *freeing = data;
-    if (freeing && strata_point_timeline(point) == freeing->number)
+    const waiting *of = data;
+    if (of->freeing && strata_point_timeline(point) == of->freeing->number)
         return STRATA_SUCCESS;
-    return strata_point_synchronize(point);
+    return strata_point_synchronize_for(of->device, point);
 }
 
-static strata_status wait_without_stream(const strata_entry *entry, const strata_block *block)
+static strata_status wait_for_uses(const strata_per_block *self, const strata_entry *entry,
+                                   const strata_timeline *freeing)
+{
+    return strata_uses_visit(entry, wait_for_point, &(waiting){self->device, freeing});
+}
+
+static strata_status wait_without_stream(const strata_per_block *self, const strata_entry *entry,
+                                         const strata_block *block)
 {
     strata_point end;
     strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, wait_for_point, NULL);
-    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+        status = wait_for_uses(self, entry, NULL);
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize_for(self->device, end) : status;
+}
+
+/* The work of another device's stream has ended with its context. */
+static strata_status wait_for_stream(const strata_per_block *self, const strata_stream_ref *stream)
+{
+    strata_device *own = strata_timeline_own_device(stream);
+    return own == self->device || strata_device_is_usable_now(own)
+               ? strata_stream_synchronize(self->device, stream->handle)
+               : STRATA_SUCCESS;
 }
 
 /* Waits for recorded uses on other streams, then for the freeing stream, since uses elsewhere often follow it. In
@@ -143,7 +163,7 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
 {
     strata_stream_ref ref;
     if (stream == STRATA_STREAM_GONE)
-        return wait_without_stream(entry, block);
+        return wait_without_stream(self, entry, block);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS) /* detects before any wait a capture that forbids the last one */
         status = strata_check_call_scope(self->device, strata_call_scope_for(stream));
@@ -151,8 +171,8 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
         return status;
     if (self->ordered)
         return strata_uses_visit(entry, strata_point_order, &ref);
-    status = strata_uses_visit(entry, wait_for_point, ref.timeline);
-    return status == STRATA_SUCCESS ? strata_stream_synchronize(self->device, stream) : status;
+    status = wait_for_uses(self, entry, ref.timeline);
+    return status == STRATA_SUCCESS ? wait_for_stream(self, &ref) : status;
 }
 
 /* ---- freeing ---- */
@@ -189,8 +209,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
                                   CUstream stream, bool finished)
 {
     strata_per_block *self = (strata_per_block *)resource;
-    strata_status status =
-        finished ? strata_uses_visit(entry, wait_for_point, NULL) : wait_for_block(self, entry, block, stream);
+    strata_status status = finished ? wait_for_uses(self, entry, NULL) : wait_for_block(self, entry, block, stream);
     if (status == STRATA_SUCCESS)
         status = give_memory_back(self, entry, block, finished ? STRATA_STREAM_GONE : stream);
     if (status == STRATA_SUCCESS)

@@ -338,6 +338,92 @@ static void child_records_no_event_of_the_device_that_was_reset(void)
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
 }
 
+/* The runtime and the block are of the first device, the stream of the second one, whose context was reset. */
+static strata_status prepare_there(void)
+{
+    return strata_runtime_prepare_block_use(all.runtime, &all.block, all.stream, STRATA_ACCESS_READ);
+}
+
+static strata_status free_there(void)
+{
+    return strata_runtime_deallocate_on(all.runtime, &all.block, all.stream);
+}
+
+static void use_there(void)
+{
+    child_ok(prepare_there());
+    child_ok(strata_runtime_finish_block_use(all.runtime, &all.block, all.stream, STRATA_ACCESS_READ));
+}
+
+static strata_status free_here(void)
+{
+    return strata_runtime_deallocate(all.runtime, &all.block);
+}
+
+static strata_status write_here(void)
+{
+    return strata_runtime_prepare_block_use(all.runtime, &all.block, all.other, STRATA_ACCESS_WRITE);
+}
+
+static const tried calls_between[] = {
+    {"a use on a stream of a device that was reset", "pool", NULL, prepare_there, STRATA_ERROR_DEVICE_RESET},
+    {"a wait for one", "pool", NULL, synchronize, STRATA_ERROR_DEVICE_RESET},
+    {"a free on one", "direct", NULL, free_there, STRATA_SUCCESS},
+    {"a free after a use on one", "direct", use_there, free_here, STRATA_SUCCESS},
+    {"a use after one there", "pool", use_there, write_here, STRATA_SUCCESS},
+};
+
+static void count_uses_of_streams(const char *name, uint64_t times, void *data)
+{
+    static const char *const uses[] = {"cuStreamWaitEvent",   "cuStreamSynchronize", "cuStreamQuery",
+                                       "cuStreamIsCapturing", "cuStreamGetId",       "cuMemFreeAsync"};
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
+        *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? times : 0;
+}
+
+static uint64_t uses_of_streams_so_far(void)
+{
+    uint64_t times = 0;
+    strata_driver_visit_calls(count_uses_of_streams, &times);
+    return times;
+}
+
+static size_t free_bytes_of_first(void)
+{
+    size_t free_bytes, total;
+    test_make_current();
+    child_check(strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS);
+    return free_bytes;
+}
+
+/* The stream is given to no call of the driver, and memory of the other device goes on. */
+static void child_names_a_stream_of_the_device_that_was_reset(void)
+{
+    const tried *one = &calls_between[strtoul(getenv("TEST_CALL"), NULL, 10)];
+    strata_runtime *second;
+    CUcontext context;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = one->stack}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    const size_t free_bytes = free_bytes_of_first();
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
+    if (one->before)
+        one->before();
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    const uint64_t before = uses_of_streams_so_far();
+    child_status(one->call(), one->expected);
+    if (strcmp(one->stack, "direct") == 0)
+        child_check(free_bytes_of_first() == free_bytes);
+    if (one->call != free_here) /* which waits for the block's own stream */
+        child_check(uses_of_streams_so_far() == before);
+    child_ok(strata_device_check(0));
+    child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+}
+
 static void count_uses_of_events(const char *name, uint64_t times, void *data)
 {
     static const char *const uses[] = {"cuEventQuery", "cuEventSynchronize", "cuEventRecord"};
@@ -390,6 +476,18 @@ static void a_stream_of_another_device_gets_no_event_of_before(void **state)
                    (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL});
 }
 
+static void no_call_names_a_stream_of_another_device_that_was_reset(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof calls_between / sizeof calls_between[0]; i++) {
+        char call[32];
+        snprintf(call, sizeof call, "TEST_CALL=%zu", i);
+        printf("%s\n", calls_between[i].name);
+        test_child_run("child_names_a_stream_of_the_device_that_was_reset",
+                       (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", call, NULL});
+    }
+}
+
 static void make_calls(bool of_blas)
 {
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -419,6 +517,7 @@ int main(int argument_count, char **arguments)
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(child_makes_the_call),
         TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
+        TEST_SCENARIO(child_names_a_stream_of_the_device_that_was_reset),
         TEST_SCENARIO(child_asks_a_point_of_before),
     };
     test_child_begin(argument_count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -427,6 +526,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_gives_the_driver_what_a_reset_has_ended),
         cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
+        cmocka_unit_test(no_call_names_a_stream_of_another_device_that_was_reset),
         cmocka_unit_test(a_point_of_before_is_asked_of_no_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
