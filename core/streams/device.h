@@ -4,6 +4,7 @@
 
 #include "core/base/driver_state.h"
 #include "core/base/lock.h"
+#include "core/base/timestamp.h"
 #include "core/streams/call_scope.h"
 
 #include <strata/info.h>
@@ -17,6 +18,7 @@ struct strata_device {
     CUdevice handle;
     CUcontext context;             /* the primary one, retained until the process ends or it is reset */
     unsigned long long context_id; /* of the context, which is another after a reset; 0: the driver gives none */
+    _Atomic uint64_t asked_at;     /* of strata_check_device_lately; any thread, relaxed */
     _Atomic bool lost;             /* the context was reset: its streams, events and memory are gone; any thread */
     bool released;                 /* of a lost one: its reference went back; guarded by the lock of device.c */
     strata_device_info info;
@@ -52,6 +54,17 @@ bool strata_device_is_usable_now(strata_device *device);
  * (tests/answers/h200.txt, "primary_reset.anew."). */
 strata_status strata_check_device(const strata_device *device);
 strata_status strata_check_device_now(strata_device *device);
+
+/* As strata_check_device_now, for hot paths: asks the driver once in some milliseconds. No context ends and begins anew
+ * in that time, and while it has ended the driver refuses its handles. */
+strata_status strata_check_device_again(strata_device *device, uint64_t now);
+static inline strata_status strata_check_device_lately(strata_device *device)
+{
+    const uint64_t now = strata_timestamp_coarse();
+    return __builtin_expect(atomic_load_explicit(&device->asked_at, memory_order_relaxed) == now, 1)
+               ? STRATA_SUCCESS
+               : strata_check_device_again(device, now);
+}
 
 /* Asks the driver and raises nothing: whether the context is the one that was retained; whether a device was newly
  * found to be lost, which marks it. No lock is taken. */

@@ -64,3 +64,11 @@ strata_status strata_check_device_now(strata_device *device)
         strata_devices_look();
     return strata_check_device(device);
 }
+
+strata_status strata_check_device_again(strata_device *device, uint64_t now)
+{
+    const strata_status status = strata_check_device_now(device);
+    if (status == STRATA_SUCCESS)
+        atomic_store_explicit(&device->asked_at, now, memory_order_relaxed);
+    return status;
+}

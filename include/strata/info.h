@@ -58,8 +58,8 @@ STRATA_API strata_status strata_device_get_info(int ordinal, strata_device_info 
  * Strata looks by itself when a driver call fails for that reason; at the first use of a stream and its registration;
  * before it makes memory; before it waits for a stream, or gives the driver an event, a graph, a capture or a stream of
  * its own; in a guard's requests, frees and checks; and in strata_runtime_get and the calls of malloc.h. It does not
- * look in a hit of a pool, which asks the driver nothing, nor in each request and free of `async`. So a program that
- * keeps a runtime and goes on after a reset calls this. */
+ * look in a hit of a pool, which asks the driver nothing, and in requests and frees of `async` only once in
+ * some milliseconds. So a program that keeps a runtime and goes on after a reset calls this. */
 STRATA_API strata_status strata_device_check(int device);
 
 /* ---- counting driver calls ---- */

@@ -49,9 +49,11 @@ static inline strata_status allocate_memory(async *self, const strata_request *r
                                             CUresult *result)
 {
     strata_call_scope scope;
-    strata_status status = strata_call_scope_enter(&scope, self->device,
-                                                   strata_call_scope_for(request->stream) | STRATA_CALL_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
+    strata_status status = strata_check_device_lately(self->device);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        status = strata_call_scope_enter(&scope, self->device,
+                                         strata_call_scope_for(request->stream) | STRATA_CALL_SCOPE_RELAXED);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     *result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
     strata_call_scope_leave(&scope);
@@ -66,9 +68,11 @@ static __attribute__((cold)) strata_status fail_free(CUresult result, CUdevicept
 static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream)
 {
     strata_call_scope scope;
-    strata_status status =
-        strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
+    strata_status status = strata_check_device_lately(self->device);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        status =
+            strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     CUresult result = strata_cu.MemFreeAsync(address, stream);
     strata_call_scope_leave(&scope);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BYTES = 1 << 20, SMALL = 4096 };
 
@@ -104,6 +105,24 @@ static strata_status synchronize_legacy(void)
 static strata_status deallocate(void)
 {
     return strata_runtime_deallocate_on(all.runtime, &all.block, all.stream);
+}
+
+static strata_status allocate(void)
+{
+    strata_block block;
+    return strata_runtime_allocate(all.runtime, SMALL, all.stream, &block);
+}
+
+/* The block's stream is gone, and its work is complete. */
+static void release_stream(void)
+{
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_ok(strata_runtime_stream_release(all.runtime, all.stream));
+}
+
+static strata_status deallocate_alone(void)
+{
+    return strata_runtime_deallocate(all.runtime, &all.block);
 }
 
 static strata_status sample(void)
@@ -226,6 +245,9 @@ static const tried calls[] = {
     {"a wait for a stream", "pool", NULL, synchronize, STRATA_ERROR_DEVICE_RESET},
     {"a wait for the legacy stream", "pool", NULL, synchronize_legacy, STRATA_ERROR_DEVICE_RESET},
     {"a free that waits", "direct", NULL, deallocate, STRATA_SUCCESS},
+    {"a request of async", "async", NULL, allocate, STRATA_ERROR_DEVICE_RESET},
+    {"a free of async", "async", NULL, deallocate, STRATA_SUCCESS},
+    {"a free of async whose stream is gone", "async", release_stream, deallocate_alone, STRATA_SUCCESS},
     {"a sampled request", "guard(sample=1), direct", NULL, sample, STRATA_ERROR_DEVICE_RESET},
     {"zeroed memory", "pool", NULL, allocate_zeros, STRATA_ERROR_DEVICE_RESET},
     {"a fence's record", "pool", make_fence, record_fence, STRATA_ERROR_DEVICE_RESET},
@@ -290,6 +312,8 @@ static void child_makes_the_call(void)
     child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
     child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
     child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    if (strcmp(one->stack, "async") == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* no driver begins a context in a few milliseconds */
     const uint64_t before = calls_so_far();
     child_status(one->call(), one->expected);
     child_check(calls_so_far() == before);
