@@ -62,7 +62,7 @@ static inline CUresult strata_replaced_cuMemFree(CUdeviceptr address)
 static inline CUresult strata_replaced_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
     void *memory = NULL;
-    if (!address || !bytes)
+    if (!address)
         return CUDA_ERROR_INVALID_VALUE;
     const strata_status status = strata_malloc_on(&memory, bytes, stream);
     if (status == STRATA_ERROR_STREAM_CAPTURE)

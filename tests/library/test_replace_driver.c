@@ -55,12 +55,16 @@ static void address_ranges_and_older_names_are_stratas(void **state)
     check_cu(cuMemFree(address));
 }
 
-static void nothing_cannot_be_allocated(void **state)
+/* memory.alloc.0 and async.alloc_default.0 in tests/answers/h200.txt. */
+static void no_bytes_are_answered_as_by_the_driver(void **state)
 {
     (void)state;
-    CUdeviceptr address = 0;
+    CUdeviceptr address = 1;
     assert_int_equal(cuMemAlloc(&address, 0), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(cuMemAllocAsync(&address, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocAsync(&address, 0, NULL), CUDA_SUCCESS);
+    assert_int_equal(address, 0);
+    assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(NULL, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void stream_0_is_the_legacy_stream(void **state)
@@ -102,7 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         REPLACED_CASES(begin),
         cmocka_unit_test_setup(address_ranges_and_older_names_are_stratas, begin),
-        cmocka_unit_test_setup(nothing_cannot_be_allocated, begin),
+        cmocka_unit_test_setup(no_bytes_are_answered_as_by_the_driver, begin),
         cmocka_unit_test_setup(stream_0_is_the_legacy_stream, begin),
         cmocka_unit_test_setup(pitched_memory_has_rows_of_whole_512_bytes, begin),
     };

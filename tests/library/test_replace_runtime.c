@@ -64,6 +64,9 @@ static void nothing_is_a_null_pointer_and_calls_have_addresses(void **state)
     cudaError_t (*by_pointer)(void *) = cudaFree;
     check_cuda(cudaMalloc(&memory, 0)); /* as in CUDA */
     assert_null(memory);
+    memory = &pitch;
+    check_cuda(cudaMallocAsync(&memory, 0, NULL));
+    assert_null(memory);
     check_cuda(cudaMalloc(&memory, BYTES));
     check_cuda(by_pointer(memory));
     check_cuda(cudaMallocPitch(&memory, &pitch, 513, 3));

@@ -50,6 +50,9 @@ static void ask_for_too_much(void)
     CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
     printf("more than there is: %d\n", DRIVER(cuMemAlloc)(&block, total + 2 * MIB));
     printf("nothing: %d\n", DRIVER(cuMemAlloc)(&block, 0));
+    block = 1;
+    printf("nothing on a stream: %d", DRIVER(cuMemAllocAsync)(&block, 0, 0));
+    printf(", %s, free: %d\n", block ? "an address" : "no address", DRIVER(cuMemFreeAsync)(block, 0));
     printf("into nothing: %d\n", DRIVER(cuMemAlloc)(NULL, 2 * MIB));
 }
 
