@@ -34,6 +34,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_LIMIT:
         if (strcmp(text, "none") != 0 && strata_parse_size(text, &to->limit) != STRATA_SUCCESS)
             argp_error(state, "--limit: %s", strata_last_error()->message);
+        if (strcmp(text, "none") != 0 && !to->limit)
+            argp_error(state, "--limit: expected more than 0 bytes, or none");
         to->set = true;
         return 0;
     case OPTION_REMOVE:

@@ -174,6 +174,17 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
+/* In options 0 means not set, and a limit of 0 would be none. */
+static strata_status store_limit(const reader *in, const word *value, void *field)
+{
+    strata_amount amount;
+    const strata_status status = store_amount(in, value, field);
+    memcpy(&amount, field, sizeof amount);
+    if (status == STRATA_SUCCESS && !amount.bytes && amount.percent == 0)
+        return refuse(in, value->position, "expected more than 0 bytes; leave the option out for none");
+    return status;
+}
+
 /* `none`: zero is accepted, as STRATA_NEVER. In an option 0 means not set. */
 static strata_status store_duration(const reader *in, const word *value, bool none, void *field)
 {
@@ -221,6 +232,8 @@ static strata_status store_value(const reader *in, const strata_option *option, 
         return store_string(in, value, field);
     case STRATA_OPTION_AMOUNT:
         return store_amount(in, value, field);
+    case STRATA_OPTION_LIMIT:
+        return store_limit(in, value, field);
     case STRATA_OPTION_SIZE:
         if (strata_read_size(value->text, value->length, field))
             return STRATA_SUCCESS;

@@ -399,6 +399,7 @@ typedef enum strata_option_type {
     STRATA_OPTION_INTERVAL, /* as DURATION, and 0 for never: STRATA_NEVER */
     STRATA_OPTION_MODE,     /* permission bits of a file in octal digits, such as 0640; uint64_t */
     STRATA_OPTION_NAME,     /* as STRING, and not empty */
+    STRATA_OPTION_LIMIT,    /* as AMOUNT, and not 0 */
 } strata_option_type;
 
 /* Bytes, or a share of the device's memory if `percent` is not 0. All zero: none. */

@@ -97,10 +97,10 @@ static strata_status create_from_text(int ordinal, const void *text, strata_reso
 }
 
 static const strata_option option_texts[] = {
-    {"limit", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.limit), NULL, "hard limit"},
-    {"soft", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft), NULL,
+    {"limit", STRATA_OPTION_LIMIT, offsetof(budget_text, options.limit), NULL, "hard limit"},
+    {"soft", STRATA_OPTION_LIMIT, offsetof(budget_text, options.soft), NULL,
      "soft mark: above it a callback is called"},
-    {"soft_low", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft_low), NULL,
+    {"soft_low", STRATA_OPTION_LIMIT, offsetof(budget_text, options.soft_low), NULL,
      "below this the soft mark is armed again"},
     {"wait", STRATA_OPTION_CHOICE, offsetof(budget_text, options.wait), "retired|none|live",
      "what a request over the limit waits for"},

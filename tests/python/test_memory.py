@@ -20,9 +20,10 @@ def test_sizes_are_numbers_or_texts(runtime):
 
 
 def test_bad_sizes_are_refused(runtime):
-    for size, error in ((-1, ValueError), (1 << 64, ValueError), ("2 florins", strata.StackSyntaxError), (1.5, TypeError)):
-        with pytest.raises(error):
+    for size, error in ((-1, ValueError), (1 << 64, ValueError), ("2 florins", strata.InvalidValueError), (1.5, TypeError), (None, TypeError)):
+        with pytest.raises(error, match="^nbytes: ") as caught:
             runtime.allocate(size)
+        assert not isinstance(caught.value, strata.StackSyntaxError)  # that is of a stack's text
 
 
 def test_alignment_is_kept(runtime):

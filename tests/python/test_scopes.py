@@ -112,8 +112,15 @@ def test_a_limit_can_change_and_be_a_share(runtime):
     assert budget.limit is None
     budget.limit = "1MiB"
     assert budget.limit == MIB
+    budget.limit = "50%"
+    assert budget.limit == pytest.approx(strata.device_info()["total_bytes"] / 2, abs=1)
     budget.limit = None
     assert budget.limit is None
+    for nothing in (0, "0", "0GiB"):
+        with pytest.raises(ValueError, match="^limit: a limit is more than 0 bytes; None: no limit$"):
+            strata.budget(nothing, runtime=runtime)
+        with pytest.raises(ValueError, match="^limit: "):
+            budget.limit = nothing
     total = strata.device_info()["total_bytes"]
     assert strata.budget("50%", runtime=runtime).limit == pytest.approx(total / 2, abs=1)
     for share in ("0%", "101%", "much%"):

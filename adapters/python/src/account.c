@@ -95,7 +95,7 @@ static PyObject *account_new(PyTypeObject *type, PyObject *arguments, PyObject *
     strata_budget_account_options options = {0};
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zpO:budget", names, &request.limit, &request.name,
                                      &request.reserve, &request.runtime) ||
-        !convert_amount(request.limit, &options.limit))
+        !convert_limit(request.limit, "limit", &options.limit))
         return NULL;
     if (request.reserve && !options.limit.bytes) {
         PyErr_SetString(PyExc_ValueError, "reserve=True needs a limit in bytes, which is what is reserved");
@@ -225,14 +225,24 @@ static PyObject *get_limit(PyObject *self, void *ignored)
     return usage.limit ? PyLong_FromSize_t(usage.limit) : Py_NewRef(Py_None);
 }
 
+/* A share is of the memory that the driver says the device has. */
+static strata_status set_limit_of(account_object *self, const strata_amount *limit)
+{
+    strata_device_info info = {0};
+    if (limit->percent == 0)
+        return strata_budget_set_limit(self->account, (size_t)limit->bytes);
+    const strata_status status = strata_device_get_info(strata_runtime_device(self->runtime->runtime), &info);
+    const size_t share = (size_t)((double)info.total_bytes * limit->percent / 100);
+    return status == STRATA_SUCCESS ? strata_budget_set_limit(self->account, share ? share : 1) : status;
+}
+
 static int set_limit(PyObject *self, PyObject *value, void *ignored)
 {
     (void)ignored;
-    size_t bytes = 0;
-    strata_budget_account *account = open_account((account_object *)self);
-    if (!account || (value && value != Py_None && !convert_size(value, &bytes)))
+    strata_amount limit;
+    if (!open_account((account_object *)self) || !convert_limit(value, "limit", &limit))
         return -1;
-    const strata_status status = strata_budget_set_limit(account, bytes);
+    const strata_status status = set_limit_of((account_object *)self, &limit);
     if (status != STRATA_SUCCESS)
         errors_raise(status);
     return status == STRATA_SUCCESS ? 0 : -1;
@@ -259,7 +269,7 @@ static PyObject *get_closed(PyObject *self, void *ignored)
 }
 
 static PyGetSetDef account_attributes[] = {
-    {"limit", get_limit, set_limit, "The most bytes, or None; may be set, also to a text such as \"2GiB\".", NULL},
+    {"limit", get_limit, set_limit, "The most bytes, or None; may be set, also to \"2GiB\" or \"50%\".", NULL},
     {"in_use", get_in_use, NULL, "Bytes of live and freed but incomplete blocks.", NULL},
     {"peak", get_peak, NULL, "The most bytes in use at once.", NULL},
     {"closed", get_closed, NULL, "Whether close() was called.", NULL},

@@ -177,7 +177,7 @@ PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject
     if (!of ||
         !PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$nO:allocate", names, &bytes, &stream, &alignment,
                                      &tag) ||
-        !convert_size(bytes, &request.bytes) || !convert_stream(stream, &request.stream) ||
+        !convert_size(bytes, "nbytes", &request.bytes) || !convert_stream(stream, &request.stream) ||
         !convert_tag(tag, &request.tag))
         return NULL;
     request.alignment = (size_t)alignment;

@@ -46,7 +46,8 @@ static PyObject *buffer_view(PyObject *object, PyObject *arguments, PyObject *ke
     strata_element type = self->type;
     size_t offset = 0;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OOO:view", names, &dtype, &given, &at) ||
-        !buffer_ref(self) || (dtype != Py_None && !convert_element(dtype, &type)) || (at && !convert_size(at, &offset)))
+        !buffer_ref(self) || (dtype != Py_None && !convert_element(dtype, &type)) ||
+        (at && !convert_size(at, "offset", &offset)))
         return NULL;
     const size_t bytes = strata_ref_len(self->ref) * strata_element_bytes(self->type);
     size_t elements = offset <= bytes ? (bytes - offset) / strata_element_bytes(type) : 0;

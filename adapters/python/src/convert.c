@@ -93,8 +93,13 @@ unsigned long long convert_stream_number(CUstream stream)
 
 /* ---- sizes ---- */
 
-static bool size_of_number(PyObject *number, unsigned long long *out)
+static bool size_of_number(PyObject *number, const char *name, unsigned long long *out)
 {
+    if (!PyIndex_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "%s: expected a number of bytes, or a text such as \"8GiB\", not %R", name,
+                     (PyObject *)Py_TYPE(number));
+        return false;
+    }
     PyObject *index = PyNumber_Index(number);
     *out = index ? PyLong_AsUnsignedLongLong(index) : 0;
     Py_XDECREF(index);
@@ -102,12 +107,12 @@ static bool size_of_number(PyObject *number, unsigned long long *out)
         return true;
     if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "a size is from 0 to 2^64 - 1 bytes, not %R", number);
+        PyErr_Format(PyExc_ValueError, "%s: a size is from 0 to 2^64 - 1 bytes, not %R", name, number);
     }
     return false;
 }
 
-static bool size_of_text(PyObject *text, unsigned long long *out)
+static bool size_of_text(PyObject *text, const char *name, unsigned long long *out)
 {
     PyObject *bytes;
     const char *words = convert_words(text, &bytes);
@@ -115,21 +120,22 @@ static bool size_of_text(PyObject *text, unsigned long long *out)
     const strata_status status = words ? strata_parse_size(words, &value) : STRATA_SUCCESS;
     Py_XDECREF(bytes);
     if (status != STRATA_SUCCESS)
-        errors_raise(status);
+        errors_raise_argument(name, status);
     *out = value;
     return words && status == STRATA_SUCCESS;
 }
 
-bool convert_size(PyObject *object, size_t *out)
+bool convert_size(PyObject *object, const char *name, size_t *out)
 {
     unsigned long long value;
-    const bool done = PyUnicode_Check(object) ? size_of_text(object, &value) : size_of_number(object, &value);
+    const bool done =
+        PyUnicode_Check(object) ? size_of_text(object, name, &value) : size_of_number(object, name, &value);
     *out = done ? (size_t)value : 0;
     return done;
 }
 
 /* "50%": a share of the device's memory. */
-static bool share_of_text(PyObject *text, double *out)
+static bool share_of_text(PyObject *text, const char *name, double *out)
 {
     PyObject *stripped = PyObject_CallMethod(text, "rstrip", "s", "% ");
     PyObject *number = stripped ? PyFloat_FromString(stripped) : NULL;
@@ -143,7 +149,8 @@ static bool share_of_text(PyObject *text, double *out)
     PyErr_Clear();
     PyErr_Format(
         PyExc_ValueError,
-        "a share of the device's memory is a number above 0 and at most 100 with a %%, such as \"80%%\", not %R", text);
+        "%s: a share of the device's memory is a number above 0 and at most 100 with a %%, such as \"80%%\", not %R",
+        name, text);
     return false;
 }
 
@@ -155,18 +162,20 @@ static bool is_share(PyObject *object)
     return found;
 }
 
-bool convert_amount(PyObject *object, strata_amount *out)
+bool convert_limit(PyObject *object, const char *name, strata_amount *out)
 {
     *out = (strata_amount){0};
     if (!object || object == Py_None)
         return true;
     if (is_share(object))
-        return share_of_text(object, &out->percent);
+        return share_of_text(object, name, &out->percent);
     size_t bytes;
-    if (!convert_size(object, &bytes))
+    if (!convert_size(object, name, &bytes))
         return false;
+    if (!bytes)
+        PyErr_Format(PyExc_ValueError, "%s: a limit is more than 0 bytes; None: no limit", name);
     out->bytes = bytes;
-    return true;
+    return bytes != 0;
 }
 
 /* ---- element types ---- */

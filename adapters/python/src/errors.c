@@ -34,7 +34,7 @@ static const struct {
     [ERROR_HOST_MEMORY] = {"strata.HostMemoryError", ERROR_PLAIN, &PyExc_MemoryError,
                            "The host has not the memory. Also a MemoryError."},
     [ERROR_VALUE] = {"strata.InvalidValueError", ERROR_PLAIN, &PyExc_ValueError, "An argument is wrong."},
-    [ERROR_SYNTAX] = {"strata.StackSyntaxError", ERROR_VALUE, NULL, "A stack's text or a size is wrong."},
+    [ERROR_SYNTAX] = {"strata.StackSyntaxError", ERROR_VALUE, NULL, "A stack's text is wrong."},
     [ERROR_FREED] = {"strata.FreedError", ERROR_PLAIN, NULL,
                      "The memory was freed, or can no longer be used: its runtime or the device's context has ended."},
     [ERROR_NO_DRIVER] = {"strata.DriverNotFoundError", ERROR_PLAIN, NULL, "No CUDA driver could be opened."},
@@ -118,11 +118,11 @@ static bool set_sizes(PyObject *object, const strata_error *error)
 }
 
 /* `error` is of this failure, or empty. */
-static void raise_error(strata_status status, const strata_error *error)
+static void raise_class(error_class which, strata_status status, const strata_error *error)
 {
     const char *message = error->message[0] ? error->message : strata_status_text(status);
     PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
-    PyObject *class = classes[class_of(status)];
+    PyObject *class = classes[which];
     PyObject *object = text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
     Py_XDECREF(text);
     if (object && set(object, "status", PyLong_FromLong(status)) &&
@@ -134,11 +134,26 @@ static void raise_error(strata_status status, const strata_error *error)
     Py_XDECREF(object);
 }
 
+static void raise_error(strata_status status, const strata_error *error)
+{
+    raise_class(class_of(status), status, error);
+}
+
 PyObject *errors_raise(strata_status status)
 {
     static const strata_error empty;
     const strata_error *last = strata_last_error();
     raise_error(status, last->status == status ? last : &empty);
+    return NULL;
+}
+
+PyObject *errors_raise_argument(const char *name, strata_status status)
+{
+    const strata_error *last = strata_last_error();
+    strata_error error = {0};
+    snprintf(error.message, sizeof error.message, "%s: %s", name,
+             last->status == status ? last->message : strata_status_text(status));
+    raise_class(ERROR_VALUE, status, &error);
     return NULL;
 }
 

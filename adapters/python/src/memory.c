@@ -20,7 +20,8 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     PyObject *size;
     size_t bytes;
     strata_status status;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:Memory", names, &size) || !convert_size(size, &bytes))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:Memory", names, &size) ||
+        !convert_size(size, "nbytes", &bytes))
         return NULL;
     memory_object *self = module_new_object(memory_type);
     if (!self)

@@ -49,15 +49,18 @@ typedef struct element_name {
     const char *numpy, *typestr;
 } element_name;
 
-/* errors.c: the exceptions, by status. Both return NULL. */
+/* errors.c: the exceptions, by status. Each returns NULL. */
 int errors_add(PyObject *module);
 PyObject *errors_raise(strata_status status);
+/* Of an argument that is wrong by itself: a strata.InvalidValueError, whose message begins with its name. */
+PyObject *errors_raise_argument(const char *name, strata_status status);
 PyObject *errors_raise_freed(void);
 
-/* convert.c: arguments. Each returns false with an exception set. */
+/* convert.c: arguments. Each returns false with an exception set, which names sizes by `name`. */
 bool convert_stream(PyObject *object, CUstream *out);
-bool convert_size(PyObject *object, size_t *out);
-bool convert_amount(PyObject *object, strata_amount *out);
+bool convert_size(PyObject *object, const char *name, size_t *out);
+/* A limit: None is none, and 0 is refused, which C takes for none. */
+bool convert_limit(PyObject *object, const char *name, strata_amount *out);
 bool convert_element(PyObject *object, strata_element *out);
 /* The UTF-8 of a text (NULL: an exception is set), without NUL; *bytes holds it, and is the caller's. NULL with an
  * exception. */

@@ -48,7 +48,7 @@ static PyObject *parse_size(PyObject *module, PyObject *size)
 {
     (void)module;
     size_t bytes;
-    return convert_size(size, &bytes) ? PyLong_FromSize_t(bytes) : NULL;
+    return convert_size(size, "size", &bytes) ? PyLong_FromSize_t(bytes) : NULL;
 }
 
 static PyObject *default_stack(PyObject *module, PyObject *ignored)

@@ -76,7 +76,7 @@ static PyObject *runtime_trim(PyObject *self, PyObject *arguments, PyObject *key
     size_t keep = 0, released = 0;
     strata_status status;
     if (!runtime || !PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:trim", names, &keep_argument) ||
-        (keep_argument && !convert_size(keep_argument, &keep)))
+        (keep_argument && !convert_size(keep_argument, "keep", &keep)))
         return NULL;
     RUNTIME_CALL_BEGIN((runtime_object *)self)
     status = strata_runtime_trim(runtime, keep, &released);

@@ -183,6 +183,12 @@ static void options_that_contradict_each_other_are_refused(test_fixture *fixture
     }
     check_status(strata_stack_create("budget(limit=0%), null", 0, &stack), STRATA_ERROR_SYNTAX);
     check_last_error(STRATA_ERROR_SYNTAX, "character 14");
+    static const char *const no_limits[] = {"budget(limit=0), null", "budget(limit=0GiB), null", "budget(soft=0), null",
+                                            "budget(limit=1KiB, soft_low=0), null"};
+    for (size_t i = 0; i < sizeof no_limits / sizeof no_limits[0]; i++) {
+        check_status(strata_stack_create(no_limits[i], 0, &stack), STRATA_ERROR_SYNTAX);
+        check_last_error(STRATA_ERROR_SYNTAX, "expected more than 0 bytes; leave the option out for none");
+    }
     check_status(strata_stack_create("budget(limit=120%), null", 0, &stack), STRATA_ERROR_SYNTAX);
     check_status(strata_stack_create("budget(wait=long), null", 0, &stack), STRATA_ERROR_SYNTAX);
     check_last_error(STRATA_ERROR_SYNTAX, "retired|none|live");

@@ -730,6 +730,7 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     assert_int_equal(run_command("shared-test --remove", text), 0);
     assert_int_equal(run_command("shared-test", text), 2);
     assert_int_equal(ask(second, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS);
+    assert_int_equal(run_command("shared-test --limit 0", text), 2);
     assert_int_equal(run_command("shared-test --limit much", text), 2);
     file_path(path);
     assert_int_equal(chmod(path, 0644), 0);
