@@ -14,13 +14,9 @@
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static _Atomic bool exiting; /* layers made from now on are not checked */
@@ -142,40 +138,12 @@ static void check_at_exit(void)
 
 /* ---- the end ---- */
 
-static sem_t flushed;
-
-static void *flush(void *unused)
-{
-    fflush(NULL);
-    sem_post(&flushed);
-    return unused;
-}
-
-/* As exit would, but gives up if a thread keeps a FILE locked. */
-static void flush_output(void)
-{
-    struct timespec end;
-    pthread_t thread;
-    if (sem_init(&flushed, 0, 0) != 0 || pthread_create(&thread, NULL, flush, NULL) != 0)
-        return;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += FINDINGS_PATIENCE_MS / 1000;
-    int failed;
-    while ((failed = sem_clockwait(&flushed, CLOCK_MONOTONIC, &end)) != 0 && errno == EINTR)
-        ;
-    /* Joined if it can be: a leak checker that looks at all threads at the exit meets none that is ending. */
-    if (failed)
-        pthread_detach(thread); /* may never end */
-    else
-        pthread_join(thread, NULL);
-}
-
 /* Priority 101: after destructors without a priority, which write logs and reports. */
 static __attribute__((destructor(101))) void end_process(void)
 {
     if (!ends_process || strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
-    flush_output();
+    findings_flush_output();
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 

@@ -86,6 +86,7 @@ _Noreturn static void end_process(const strata_guard_finding *findings, size_t c
     for (size_t i = 0; i < count; i++)
         strata_guard_finding_print(&findings[i], strata_report_text_add, &text);
     strata_report_text_end(&text);
+    findings_flush_output();
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 

@@ -3,6 +3,7 @@
  *     guard, sampling ---> findings.c   keeps findings, calls the callback or the log callback, or writes them
  *                          text.c       a finding as text
  *                          exit_list.c, at_exit.c: the last check, and the process's exit status
+ *                          flush.c      what the program's streams hold back, before it ends
  *
  * Each layer has a findings_log. */
 #ifndef STRATA_RESOURCES_FINDINGS_FINDINGS_H
@@ -49,6 +50,11 @@ typedef struct findings_log {
     _Atomic size_t unseen;           /* since the last check of everything */
     _Atomic bool allocation_to_fail; /* on_finding=fail */
 } findings_log;
+
+/* ---- flush.c ---- */
+
+/* As exit would, but gives up after two seconds. The caller ends the process. */
+void findings_flush_output(void);
 
 /* ---- findings.c ---- */
 

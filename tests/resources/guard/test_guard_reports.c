@@ -179,14 +179,13 @@ static void a_report_has_refused_frees_without_bytes(void **state)
 enum { BUGS = 25 };
 
 /* So many findings in one check that their text is longer than what is written at a time. */
-static void overrun_many_and_check(void)
+static void overrun_and_check(size_t bugs)
 {
     strata_runtime *runtime;
     strata_block blocks[BUGS];
-    test_open_driver_quietly();
     child_ok(strata_runtime_create(
         &(strata_runtime_config){.stack_text = "guard(debuggers=off, on_finding=exit), async"}, &runtime));
-    for (size_t i = 0; i < BUGS; i++) {
+    for (size_t i = 0; i < bugs; i++) {
         child_ok(strata_runtime_allocate(runtime, 100, NULL, &blocks[i]));
         child_ok(strata_runtime_prepare_block_use(runtime, &blocks[i], NULL, STRATA_ACCESS_WRITE));
         child_check(test_cu()->MemsetD8Async(blocks[i].address + 100, 1, 1 + i, NULL) == CUDA_SUCCESS);
@@ -195,6 +194,12 @@ static void overrun_many_and_check(void)
     child_check(test_cu()->StreamSynchronize(NULL) == CUDA_SUCCESS);
     strata_guard_check(strata_stack_top(strata_runtime_stack(runtime)), NULL);
     test_child_leave(2); /* it should not have come back */
+}
+
+static void overrun_many_and_check(void)
+{
+    test_open_driver_quietly();
+    overrun_and_check(BUGS);
 }
 
 /* Standard error is the pipe from now on, full to its last byte. */
@@ -247,7 +252,27 @@ static void end_without_standard_error(void)
     overrun_many_and_check();
 }
 
+static void print_half_a_line_and_end(void)
+{
+    test_open_driver_quietly();
+    child_check(freopen(getenv("STRATA_TEST_OUTPUT"), "w", stdout) != NULL);
+    printf("half a line");
+    overrun_and_check(1);
+}
+
+static void print_to_a_reader_that_has_gone_and_end(void)
+{
+    int ends[2];
+    test_open_driver_quietly();
+    child_check(pipe(ends) == 0 && dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO);
+    close(ends[0]);
+    printf("half a line");
+    overrun_and_check(1);
+}
+
 static const test_scenario scenarios[] = {
+    TEST_SCENARIO(print_half_a_line_and_end),
+    TEST_SCENARIO(print_to_a_reader_that_has_gone_and_end),
     TEST_SCENARIO(end_on_a_full_pipe),
     TEST_SCENARIO(end_on_a_full_pipe_among_signals),
     TEST_SCENARIO(end_on_a_full_pipe_that_waits_among_signals),
@@ -324,6 +349,22 @@ static void a_process_ends_of_a_finding_where_nobody_hears_of_it(void **state)
     assert_true(time(NULL) - before < (time_t)test_timeout(5)); /* a reader is waited for once, for two seconds */
 }
 
+static void what_was_printed_before_a_process_ends_of_a_finding_is_written(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/strata-guard-XXXXXX", setting[64], printed[64] = "";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    snprintf(setting, sizeof setting, "STRATA_TEST_OUTPUT=%s", path);
+    const int status = test_child_status("print_half_a_line_and_end", (const char *const[]){setting, NULL});
+    assert_true(read(file, printed, sizeof printed - 1) >= 0);
+    close(file);
+    unlink(path);
+    assert_int_equal(status, STRATA_GUARD_EXIT_STATUS);
+    assert_string_equal(printed, "half a line");
+    assert_int_equal(test_child_status("print_to_a_reader_that_has_gone_and_end", NULL), STRATA_GUARD_EXIT_STATUS);
+}
+
 int main(int count, char **arguments)
 {
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -337,6 +378,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_report_has_refused_frees_without_bytes),
         cmocka_unit_test(the_last_words_wait_for_a_reader_that_is_slow),
         cmocka_unit_test(a_process_ends_of_a_finding_where_nobody_hears_of_it),
+        cmocka_unit_test(what_was_printed_before_a_process_ends_of_a_finding_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
