@@ -334,6 +334,9 @@ void exec_streams_forget(CUcontext context);
 bool exec_captures_under_way(void);
 bool exec_is_captured(CUstream stream);
 
+/* What the driver answers a free, on this stream, of memory that is no node of its capture. SUCCESS: no capture. */
+CUresult exec_capture_answers_free(CUstream stream);
+
 /* ---- contexts beside the primary ones (beside.c) ---- */
 
 /* Whether one was ever noticed. */

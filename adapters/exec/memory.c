@@ -284,6 +284,8 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
     strata_block block;
     CUresult result;
     exec_device *owner = address ? exec_find_block(address, &block) : NULL;
+    if (owner && (result = exec_capture_answers_free(meant)) != CUDA_SUCCESS)
+        return result;
     if (address && refuse(address, owner, &block, &result))
         return result;
     if (!owner) {

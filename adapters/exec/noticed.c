@@ -156,6 +156,16 @@ bool exec_is_captured(CUstream stream)
            (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* capture_calls.*.own_free_plain in tests/answers/h200.txt. */
+CUresult exec_capture_answers_free(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!exec_captures_under_way() || strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+        status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_SUCCESS;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
 bool exec_capture_note(CUstream handle, CUcontext own)
 {
     captured_stream *stream = strata_host_zalloc(sizeof *stream);

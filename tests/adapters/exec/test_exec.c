@@ -46,6 +46,8 @@ static void captures_are_answered_as_without(void **state)
     (void)state;
     check_same("", "behaviour capture", "behaviour capture");
     check_same("", "behaviour_linked capture", "behaviour_linked capture");
+    check_same("", "behaviour capture-free", "behaviour capture-free");
+    check_same("--stack async", "behaviour capture-free", "behaviour capture-free");
     check_same("", "rarer to-graph", "rarer to-graph");
 }
 

@@ -34,6 +34,28 @@ static void allocate_in_a_capture(void)
     CHECK(DRIVER(cuStreamDestroy)(stream));
 }
 
+/* Memory of before a capture is none of its nodes, and stays; also where the capture is lost. */
+static void free_on_a_captured_stream(void)
+{
+    CUstream stream;
+    CUdeviceptr plain, ordered;
+    CUgraph graph;
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuMemAlloc)(&plain, MIB));
+    CHECK(DRIVER(cuMemAllocAsync)(&ordered, MIB, stream));
+    for (int lost = 0; lost < 2; lost++) {
+        CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        if (lost)
+            printf("a wait on the host gave %d\n", DRIVER(cuStreamSynchronize)(stream));
+        printf("frees in it gave %d", DRIVER(cuMemFreeAsync)(plain, stream));
+        printf(" and %d\n", DRIVER(cuMemFreeAsync)(ordered, stream));
+        printf("the capture's end %d\n", DRIVER(cuStreamEndCapture)(stream, &graph));
+    }
+    printf("frees behind it gave %d", DRIVER(cuMemFree)(plain));
+    printf(" and %d\n", DRIVER(cuMemFreeAsync)(ordered, stream));
+    CHECK(DRIVER(cuStreamDestroy)(stream));
+}
+
 /* ---- contexts ---- */
 
 static void reset_the_device(void)
@@ -256,6 +278,7 @@ static void ask_until_refused(void)
 
 static const named_way behaviours[] = {
     {"capture", allocate_in_a_capture},
+    {"capture-free", free_on_a_captured_stream},
     {"huge", ask_for_huge_memory},
     {"reset", reset_the_device},
     {"context", use_a_context_of_its_own},
