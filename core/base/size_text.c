@@ -81,6 +81,8 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
         at++;
     const unit *found = find_unit(units, count, text + at, length - at);
     uint64_t value;
+    if (found && found->factor == 1 && fraction) /* 1.5 is meant as 1.5 GiB */
+        return false;
     if (!found || __builtin_mul_overflow(whole, found->factor, &value))
         return false;
     uint64_t part = found->factor / scale * fraction + found->factor % scale * fraction / scale;

@@ -338,6 +338,20 @@ def test_a_closed_runtime_is_refused_and_a_busy_one_stays():
         strata.runtime().close()
 
 
+def test_an_exception_is_not_hidden_by_the_buffers_that_it_leaves():
+    with pytest.raises(KeyError, match="mine"):
+        with strata.Runtime("pool") as runtime:
+            buffer = runtime.allocate(100)
+            raise KeyError("mine")
+    assert not runtime.closed and buffer.ptr
+    buffer.free()
+    runtime.close()
+    with pytest.raises(strata.Error, match="drop the runtime") as caught:
+        with strata.Runtime("pool") as runtime:
+            buffer = runtime.allocate(100)
+    assert "abandon" not in str(caught.value)  # a function of C
+
+
 def test_the_process_runtime_is_one_object():
     assert strata.runtime() is strata.runtime(0)
     with pytest.raises(strata.Error):

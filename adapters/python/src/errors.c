@@ -147,11 +147,19 @@ PyObject *errors_raise(strata_status status)
     return NULL;
 }
 
+PyObject *errors_raise_text(strata_status status, const char *text)
+{
+    strata_error error = {0};
+    snprintf(error.message, sizeof error.message, "%s", text);
+    raise_error(status, &error);
+    return NULL;
+}
+
 PyObject *errors_raise_argument(const char *name, strata_status status)
 {
     const strata_error *last = strata_last_error();
     strata_error error = {0};
-    snprintf(error.message, sizeof error.message, "%s: %s", name,
+    snprintf(error.message, sizeof error.message, "%.40s: %.460s", name,
              last->status == status ? last->message : strata_status_text(status));
     raise_class(ERROR_VALUE, status, &error);
     return NULL;
@@ -159,7 +167,5 @@ PyObject *errors_raise_argument(const char *name, strata_status status)
 
 PyObject *errors_raise_freed(void)
 {
-    static const strata_error freed = {.message = "the buffer was freed"};
-    raise_error(STRATA_ERROR_USE_AFTER_FREE, &freed);
-    return NULL;
+    return errors_raise_text(STRATA_ERROR_USE_AFTER_FREE, "the buffer was freed");
 }

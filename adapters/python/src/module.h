@@ -52,6 +52,7 @@ typedef struct element_name {
 /* errors.c: the exceptions, by status. Each returns NULL. */
 int errors_add(PyObject *module);
 PyObject *errors_raise(strata_status status);
+PyObject *errors_raise_text(strata_status status, const char *text);
 /* Of an argument that is wrong by itself: a strata.InvalidValueError, whose message begins with its name. */
 PyObject *errors_raise_argument(const char *name, strata_status status);
 PyObject *errors_raise_freed(void);

@@ -179,6 +179,9 @@ static PyObject *runtime_close(PyObject *object, PyObject *ignored)
         return NULL;
     }
     const strata_status status = runtime_destroy(self);
+    if (status == STRATA_ERROR_BUSY)
+        return errors_raise_text(status, "the runtime has buffers, views, streams or calls under way; free and close "
+                                         "them first, or drop the runtime, which ends with the last of them");
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
@@ -188,10 +191,16 @@ static PyObject *runtime_enter(PyObject *self, PyObject *ignored)
     return runtime_of((runtime_object *)self) ? Py_NewRef(self) : NULL;
 }
 
+/* An exception that leaves the scope often leaves buffers, which its traceback keeps: it is the one to raise, and the
+ * runtime ends with the last buffer. */
 static PyObject *runtime_exit(PyObject *self, PyObject *arguments)
 {
-    (void)arguments;
-    return ((runtime_object *)self)->owned ? runtime_close(self, NULL) : Py_NewRef(Py_None);
+    const bool raised = PyTuple_Size(arguments) > 0 && PyTuple_GetItem(arguments, 0) != Py_None;
+    PyObject *closed = ((runtime_object *)self)->owned ? runtime_close(self, NULL) : Py_NewRef(Py_None);
+    if (closed || !raised)
+        return closed;
+    PyErr_Clear();
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *runtime_repr(PyObject *object)

@@ -436,10 +436,12 @@ static void a_size_by_itself_is_read_or_refused(void **state)
     assert_true(bytes == 512000000);
     check_ok(strata_parse_size("0.0GiB", &bytes));
     assert_true(bytes == 0);
+    check_ok(strata_parse_size("8.0", &bytes));
+    assert_true(bytes == 8);
     check_ok(strata_parse_size("0.001K", &bytes));
     assert_true(bytes == 1);
-    static const char *const bad[] = {"",     " ",   "MB",  "1 1", "5 parsec", " 5",
-                                      "5MB ", "1e9", "nan", "0.5", "0.0009K",  "0.0000001K"};
+    static const char *const bad[] = {"",    " ",   "MB",  "1 1",     "5 parsec",   " 5",  "5MB ",
+                                      "1e9", "nan", "0.5", "0.0009K", "0.0000001K", "1.5", "8.25B"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         bytes = 1;
         check_status(strata_parse_size(bad[i], &bytes), STRATA_ERROR_SYNTAX);
