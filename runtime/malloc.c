@@ -288,16 +288,17 @@ strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream)
 bool strata_holds(const void *address)
 {
     strata_owned_block found;
+    const CUdeviceptr number = (CUdeviceptr)(uintptr_t)address;
     if (!address)
         return false;
     if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
         return true;
     if (!strata_driver_is_open())
         return false;
-    const strata_status status = strata_owned_block_find((CUdeviceptr)(uintptr_t)address, &found);
+    const strata_status status = strata_owned_block_find(number, &found);
     if (status == STRATA_SUCCESS)
         strata_owned_block_release(&found);
-    return status == STRATA_SUCCESS;
+    return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER && strata_is_freed_in_capture(number));
 }
 
 /* ---- how much there is ---- */

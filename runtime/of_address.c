@@ -49,6 +49,16 @@ void strata_owned_block_release(strata_owned_block *found)
     strata_neighbours_unpin(found->runtime->stack);
 }
 
+bool strata_is_freed_in_capture(CUdeviceptr address)
+{
+    strata_stack *stack;
+    bool found = false;
+    for (uint64_t serial = UINT64_MAX; !found && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        found = strata_capture_frees_has(&stack->capture_frees, address);
+    return found;
+}
+
 void strata_tell_refused_everywhere(CUdeviceptr address)
 {
     strata_stack *stack;

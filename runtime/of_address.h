@@ -14,6 +14,9 @@ typedef struct strata_owned_block {
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out);
 void strata_owned_block_release(strata_owned_block *found);
 
+/* Whether the address is in a block that was freed, and that its owner has until a capture ends. */
+bool strata_is_freed_in_capture(CUdeviceptr address);
+
 /* The free of an address in no block was refused: tells layers that know a freed block that began there. */
 void strata_tell_refused_everywhere(CUdeviceptr address);
 

@@ -149,6 +149,26 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
     return STRATA_SUCCESS;
 }
 
+static bool queue_has(const capture_queue *queue, CUdeviceptr address)
+{
+    const capture_free *one = queue->first;
+    while (one && address - one->block.address >= one->block.bytes)
+        one = one->next;
+    return one != NULL;
+}
+
+bool strata_capture_frees_has(strata_capture_frees *set, CUdeviceptr address)
+{
+    if (!strata_capture_frees_any(set))
+        return false;
+    strata_lock_take(&set->lock);
+    const capture_queue *queue = set->queues;
+    while (queue && !queue_has(queue, address))
+        queue = queue->next;
+    strata_lock_release(&set->lock);
+    return queue != NULL;
+}
+
 static bool can_be_named(const capture_queue *queue, CUstream passed)
 {
     if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))

@@ -41,6 +41,9 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
     return __builtin_expect(atomic_load_explicit(&set->count, memory_order_relaxed) != 0, 0);
 }
 
+/* Whether a block that contains the address waits here. A free that a thread has taken out is not found. */
+bool strata_capture_frees_has(strata_capture_frees *set, CUdeviceptr address);
+
 /* The entry is retired. On OUT_OF_HOST_MEMORY nothing is kept. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
                                        strata_capture_frees_perform perform, strata_entry *entry,

@@ -385,6 +385,10 @@ def test_values_are_set_from_texts(runtime):
         runtime.allocate("2MiB")
     runtime.set("budget.limit", 0)
     assert runtime.limits()["limit"] is None
+    for wrong in (-1, 1.5, None, "much"):
+        with pytest.raises(strata.InvalidValueError, match="^value: budget.limit: ") as caught:
+            runtime.set("budget.limit", wrong)
+        assert not isinstance(caught.value, strata.StackSyntaxError)
 
 
 def test_a_runtime_is_not_closed_under_another_threads_call():

@@ -165,6 +165,8 @@ static PyObject *runtime_set(PyObject *self, PyObject *arguments)
     status = strata_control_set_text(strata_runtime_stack(runtime), name, words);
     RUNTIME_CALL_END((runtime_object *)self)
     Py_DECREF(bytes);
+    if (status == STRATA_ERROR_SYNTAX) /* of a value, not of a stack's text */
+        return errors_raise_argument("value", status);
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 

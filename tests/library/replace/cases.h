@@ -88,9 +88,32 @@ static void a_capture_of_other_code_gets_its_nodes_from_cuda(void **state)
     check_cu(test_cu()->StreamDestroy(stream));
 }
 
+/* The driver knows the address of a block of `async` or `direct` until the capture has ended. */
+static void a_second_free_in_a_capture_is_refused_by_strata(void **state)
+{
+    (void)state;
+    CUstream stream;
+    CUdeviceptr address = 0, other = 0;
+    check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    assert_int_equal(replaced_calls.allocate_async(&address, BYTES, stream), 0);
+    test_begin_capture(stream);
+    const int freed = replaced_calls.release_async(address, stream);
+    test_end_capture(stream);
+    assert_int_equal(freed, 0);
+    assert_int_equal(replaced_calls.release(address), REPLACED_INVALID);
+    assert_int_equal(replaced_calls.release_async(address + 1, CU_STREAM_LEGACY), REPLACED_INVALID);
+    assert_int_equal(originals.release + originals.release_async, 0);
+    assert_int_equal(replaced_calls.allocate_async(&other, BYTES, stream), 0); /* the handle is used again */
+    assert_false(strata_holds((void *)(uintptr_t)address) && other != address);
+    assert_int_equal(replaced_calls.release_async(other, stream), 0);
+    check_cu(test_cu()->StreamSynchronize(stream));
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
 #define REPLACED_CASES(begin)                                                                                     \
     cmocka_unit_test_setup(memory_is_of_strata, begin), cmocka_unit_test_setup(other_memory_goes_to_cuda, begin), \
         cmocka_unit_test_setup(errors_are_cudas_codes, begin),                                                    \
-        cmocka_unit_test_setup(a_capture_of_other_code_gets_its_nodes_from_cuda, begin)
+        cmocka_unit_test_setup(a_capture_of_other_code_gets_its_nodes_from_cuda, begin),                          \
+        cmocka_unit_test_setup(a_second_free_in_a_capture_is_refused_by_strata, begin)
 
 #endif
