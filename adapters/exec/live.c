@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
+#include "core/base/last_threads.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -109,11 +111,13 @@ static void accept_one(void)
 
 static void *serve(void *data)
 {
-    (void)data;
+    strata_last_threads_mark();
     for (;;) {
         struct pollfd watched = {.fd = listener, .events = POLLIN}; /* of -1 poll takes no notice */
         if (poll(&watched, 1, LOOK_AGAIN) > 0)
             accept_one();
+        else
+            strata_last_threads_look(data);
         exec_caches_tick();
         if (atomic_exchange(&wished, false)) {
             exec_caches_ask();
@@ -140,15 +144,16 @@ static int open_listener(void)
 
 static bool start_thread(void)
 {
+    static sigset_t before; /* the thread's, too */
     pthread_t thread;
     pthread_attr_t attributes;
-    sigset_t all, before;
+    sigset_t all;
     if (pthread_attr_init(&attributes) != 0)
         return false;
     sigfillset(&all);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&thread, &attributes, serve, NULL) == 0;
+    const bool started = pthread_create(&thread, &attributes, serve, &before) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return started;

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/last_threads.h"
 
 #include <strata/pool.h>
 
@@ -129,15 +130,20 @@ static bool is_shortage(int error)
 static void *serve(void *data)
 {
     enum { LOOK_AGAIN = 200 }; /* ms */
-    (void)data;
+    strata_last_threads_mark();
     while (is_listener()) {
+        struct pollfd watched = {.fd = listener, .events = POLLIN};
+        if (poll(&watched, 1, STRATA_LAST_THREADS_LOOK_MS) == 0) {
+            strata_last_threads_look(data);
+            continue;
+        }
         const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection >= 0) {
             answer_request(connection);
             close(connection);
         } else if (is_shortage(errno)) {
             poll(NULL, 0, LOOK_AGAIN);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
+        } else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) {
             break;
         }
     }
@@ -148,11 +154,12 @@ static void *serve(void *data)
 
 static bool start_thread(void)
 {
+    static sigset_t before; /* the thread's, too */
     pthread_t thread;
-    sigset_t all, before;
+    sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&thread, NULL, serve, NULL) == 0;
+    const bool started = pthread_create(&thread, NULL, serve, &before) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started)
         pthread_detach(thread);
@@ -163,7 +170,7 @@ static bool listen_on(const char *chosen)
 {
     struct sockaddr_un address;
     const socklen_t length = exec_ipc_address(chosen, &address);
-    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener >= 0 && bind(listener, (const struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
         fstat(listener, &listener_facts) == 0 && start_thread())
         return true;

@@ -371,6 +371,17 @@ static void threads_of_a_process_without_descriptors_are_idle(void **state)
     check(run_wider("--ipc", "ipc descriptors"), 0, "idle\n", "");
 }
 
+/* By itself, also where only threads of Strata are left, which take no signal. */
+static void a_process_ends_with_the_last_thread_of_its_own(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--report --output /dev/null", "--log /dev/null"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_under(options[i], "corners main-first"), 0, "the last thread\n", "");
+    check(run_under("--report", "corners main-first"), 0, "the last thread\n", "peak: 4096");
+    check(run_wider("--ipc", "ipc main-first"), 0, "the main thread ends\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +424,7 @@ int main(void)
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
         cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
+        cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

@@ -350,7 +350,6 @@ static void call_while_loading(void (*call)(void))
     memcpy(&address, &call, sizeof address);
     snprintf(text, sizeof text, "%p", address);
     setenv("AT_LOAD", text, 1);
-    alarm(20);
     if (!dlopen(argument, RTLD_NOW | RTLD_LOCAL))
         printf("%s\n", dlerror());
 }
@@ -509,6 +508,26 @@ static bool child_ends(CUdeviceptr block, CUstream stream, bool says)
     return status == 0;
 }
 
+static void *outlive_main(void *data)
+{
+    CUdeviceptr block;
+    (void)data;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+    CHECK(DRIVER(cuMemAlloc)(&block, 4096));
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    puts("the last thread");
+    return NULL;
+}
+
+/* The C library exits when the last thread ends. */
+static void end_main_first(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, outlive_main, NULL));
+    pthread_exit(NULL);
+}
+
 static void fork_beside_threads(void)
 {
     pthread_t threads[2];
@@ -547,6 +566,7 @@ static const named_way corners[] = {
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},
     {"fork", fork_beside_threads},
+    {"main-first", end_main_first},
 };
 
 int main(int count, char **arguments)

@@ -4,6 +4,7 @@
 #include "wider_calls.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,6 +142,19 @@ static int fail_to_offer(void)
     return 0;
 }
 
+/* The thread that answers on the handle's socket keeps no process alive, which exits with its last other thread. */
+static int end_main_first(void)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    puts("the main thread ends");
+    pthread_exit(NULL);
+}
+
 /* The thread that answers on the handle's socket. */
 static int wait_without_descriptors(void)
 {
@@ -157,6 +171,8 @@ static int wait_without_descriptors(void)
 
 int main(int count, char **arguments)
 {
+    if (count > 1 && strcmp(arguments[1], "main-first") == 0)
+        return end_main_first();
     if (count > 1 && strcmp(arguments[1], "descriptors") == 0)
         return wait_without_descriptors();
     if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
