@@ -44,7 +44,7 @@ static const option_type types[] = {
     [STRATA_OPTION_CHOICE] = {"choice", NULL, NULL},
     [STRATA_OPTION_STRING] = {"string", "TEXT", "a word, or in quotes"},
     [STRATA_OPTION_AMOUNT] = {"amount", "SIZE|PERCENT", "bytes with or without a unit, or a share of the device: 50%"},
-    [STRATA_OPTION_LIMIT] = {"limit", "SIZE|PERCENT",
+    [STRATA_OPTION_LIMIT] = {"amount", "SIZE|PERCENT",
                              "more than 0 bytes, with or without a unit, or a share of the device: 50%"},
     [STRATA_OPTION_INTERVAL] = {"interval", "TIME|0", "nanoseconds, or with a unit: 20ms; 0: never"},
     [STRATA_OPTION_NAME] = {"name", "NAME", "a word, or in quotes; not empty"},
