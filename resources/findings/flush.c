@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { TIMEOUT_SECONDS = 2 };
-
 static sem_t flushed;
 
 static void *flush(void *unused)
@@ -40,7 +38,7 @@ void findings_flush_output(void)
     if (!begin(&thread))
         return;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += TIMEOUT_SECONDS;
+    end.tv_sec += FINDINGS_PATIENCE_MS / 1000;
     int failed;
     while ((failed = sem_clockwait(&flushed, CLOCK_MONOTONIC, &end)) != 0 && errno == EINTR)
         ;
