@@ -36,14 +36,22 @@ static bool is_device(CUdevice device)
     return device >= 0 && device < EXEC_DEVICES;
 }
 
+static void begin_device(int ordinal)
+{
+    if (exec_set_aside_is_asked_for())
+        (void)exec_device_start(ordinal);
+}
+
 /* If its work could not be ordered, it is not made. */
 static CUresult created(CUresult result, const CUcontext *context, CUdevice ordinal)
 {
     if (result != CUDA_SUCCESS || !context || !is_device(ordinal) || !exec_open_driver())
         return result;
     exec_context_await_forgetting(*context);
-    if (notice(*context, ordinal))
+    if (notice(*context, ordinal)) {
+        begin_device(ordinal);
         return result;
+    }
     exec_context_mark_ending(*context, true);
     (void)EXEC_CALL(cuCtxDestroy_v2, *context);
     exec_context_forget(*context);
@@ -333,8 +341,10 @@ PRIMARY_RESET(cuDevicePrimaryCtxReset_v2)
 EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     const CUresult result = EXEC_CALL(cuDevicePrimaryCtxRetain, context, device);
-    if (result == CUDA_SUCCESS && is_device(device))
+    if (result == CUDA_SUCCESS && is_device(device)) {
         atomic_fetch_add(&retained[device], 1);
+        begin_device(device);
+    }
     return result;
 }
 

@@ -225,6 +225,7 @@ static bool build(exec_device *device)
         return false;
     }
     learn_stack(device);
+    exec_set_aside_begin(device);
     atomic_store(&device->number, ++builds); /* behind the budget of that stack */
     if (when_built)
         when_built(device);
@@ -545,6 +546,7 @@ static bool give_up(exec_device *device, void (*forget)(exec_device *device))
     const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
     if (gives) {
         forget(device);
+        exec_set_aside_end(device);
         begin_anew(device);
         atomic_store(&device->state, EXEC_DEVICE_NONE);
         atomic_fetch_add(&changes, 1);

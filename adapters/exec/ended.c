@@ -24,6 +24,7 @@ struct exec_ended_stack {
     exec_stack_rows highest, left;
     bool has_budget;
     strata_budget_usage budget;
+    uint64_t set_aside;
 };
 
 static _Atomic(exec_ended_stack *) newest; /* changed under device.c's lock */
@@ -95,6 +96,7 @@ void exec_ended_note(const exec_device *device)
     to->ordinal = device->ordinal;
     to->text = strata_stack_text(strata_runtime_stack(device->runtime));
     note_counts(device, to);
+    to->set_aside = atomic_load(&device->set_aside);
     to->has_budget = device->account && strata_budget_account_usage(device->account, &to->budget) == STRATA_SUCCESS;
     to->before = atomic_load_explicit(&newest, memory_order_relaxed);
     atomic_store_explicit(&newest, to, memory_order_release);
@@ -147,6 +149,8 @@ static void emit_stack(strata_emitter *emitter, const exec_ended_stack *stack)
     strata_emit_bool(emitter, "ended_with_its_context", true);
     if (stack->counted)
         emit_counts(emitter, stack);
+    if (stack->set_aside)
+        strata_emit_bytes(emitter, "set_aside", stack->set_aside);
     if (stack->has_budget) {
         strata_emit_object_begin(emitter, "budget");
         strata_emit_bytes(emitter, "limit", stack->budget.limit);

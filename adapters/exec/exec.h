@@ -28,6 +28,7 @@
  *   truth.c        what the program is told about memory; nvml.c: by NVML
  *   callers.c      which library asked
  *   device.c       a runtime for each device
+ *   set_aside.c    a part of its budget for what no hook sees
  *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
  *   report_stacks.c  what each call stack holds, and what is left at the end; ended.c: the same of stacks that
  *                  ended with their context
@@ -35,10 +36,10 @@
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
- * Locks, outermost first: a device's `ending`, device.c's, a device's `publishing`, noticed.c's, beside.c's, frees.c's,
- * mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none of these is taken.
- * Strata's own locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are held around no call,
- * caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * Locks, outermost first: a device's `ending`, device.c's, set_aside.c's, a device's `publishing`, noticed.c's,
+ * beside.c's, frees.c's, mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none
+ * of these is taken. Strata's own locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are
+ * held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -83,6 +84,11 @@ typedef struct exec_device {
     _Atomic(CUcontext) context;               /* the primary one */
     _Atomic unsigned number;                  /* of the runtime, among all that were made in this process */
     _Atomic(strata_budget_account *) account; /* of the stack's nearest budget; NULL: none */
+
+    /* set_aside.c */
+    _Atomic bool owes_set_aside;         /* it did not fit: nothing is given before it does; any thread */
+    _Atomic uint64_t set_aside;          /* bytes that are charged; any thread */
+    strata_budget_account *set_aside_of; /* that is charged; under set_aside.c's lock */
 
     _Atomic uint32_t resets; /* calls under way that may end the primary context; any thread */
 
@@ -249,6 +255,31 @@ CUdeviceptr exec_address_with_a_handle(CUdeviceptr address);
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
+
+/* ---- what is set aside of a budget (set_aside.c) ---- */
+
+/* The device has a new stack. What does not fit is said, and owed. Inside of device.c's lock. */
+void exec_set_aside_begin(exec_device *device);
+
+/* The stack's context has ended. Inside of device.c's lock. */
+void exec_set_aside_end(exec_device *device);
+
+/* Where it is owed: charges it. Errors: OUT_OF_BUDGET. Any thread. */
+strata_status exec_set_aside_settle(exec_device *device);
+
+/* Before each request for memory of the device. */
+static inline strata_status exec_set_aside_first(exec_device *device)
+{
+    return __builtin_expect(atomic_load_explicit(&device->owes_set_aside, memory_order_relaxed), 0)
+               ? exec_set_aside_settle(device)
+               : STRATA_SUCCESS;
+}
+
+/* Then a device begins with the program's first context, not with its first memory. */
+bool exec_set_aside_is_asked_for(void);
+
+/* `hidden`: what is in use and not accounted for, if it is known. */
+void exec_set_aside_emit(strata_emitter *emitter, exec_device *device, uint64_t hidden, bool known);
 
 /* ---- order (order.c) ---- */
 

@@ -46,8 +46,11 @@ static strata_status request(exec_device *device, size_t bytes, CUstream stream,
                              strata_block *block)
 {
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
+    strata_status status = exec_set_aside_first(device);
+    if (status != STRATA_SUCCESS)
+        return exec_device_has_its_context(device) ? status : STRATA_ERROR_DEVICE_RESET;
     exec_free_before_growth(device, bytes);
-    strata_status status = request_once(device, &request, block);
+    status = request_once(device, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
         status = request_once(device, &request, block);
     if (status == STRATA_SUCCESS) {

@@ -221,7 +221,10 @@ static CUresult refuse(const exec_charge *charge, strata_status status)
 CUresult exec_charge_budget(exec_charge *charge)
 {
     exec_device_meet_reset(charge->device->ordinal); /* the budget has room for what has ended */
-    strata_status status = take(charge);
+    strata_status status = exec_set_aside_first(charge->device);
+    if (status != STRATA_SUCCESS)
+        return refuse(charge, status);
+    status = take(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);

@@ -26,7 +26,7 @@ typedef struct refusal {
     uint64_t times;
     /* of the latest one */
     size_t requested;
-    uint64_t limit, in_use, remaining, device_free, reserved_free, passed_on;
+    uint64_t limit, in_use, remaining, device_free, reserved_free, passed_on, set_aside;
     holder holders[HOLDERS]; /* the largest first */
     char message[sizeof((strata_error *)0)->message];
 } refusal;
@@ -117,7 +117,8 @@ void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes
                    .remaining = error.remaining,
                    .device_free = error.device_free,
                    .reserved_free = error.reserved_free,
-                   .passed_on = atomic_load(&device->passed_on)};
+                   .passed_on = atomic_load(&device->passed_on),
+                   .set_aside = atomic_load(&device->set_aside)};
     memcpy(now.message, error.message, sizeof now.message);
     find_holders(device, now.holders);
     enter(&now);
@@ -161,6 +162,7 @@ static void emit_refusal(strata_emitter *emitter, const refusal *entry)
         strata_emit_bytes(emitter, "in_use", entry->in_use);
         strata_emit_bytes(emitter, "remaining", entry->remaining);
     }
+    emit_if_known(emitter, "set_aside", entry->set_aside);
     emit_if_known(emitter, "reserved_and_free", entry->reserved_free);
     emit_if_known(emitter, "free_on_the_device", entry->device_free);
     emit_holders(emitter, entry->holders);

@@ -86,20 +86,28 @@ static void emit_reserved(strata_emitter *emitter, exec_device *device)
 
 /* What the device has in use and neither its stack nor a passed call accounts for: contexts, modules, libraries' own
  * memory, and all that other processes have. */
-static void emit_unaccounted(strata_emitter *emitter, exec_device *device)
+static bool find_unaccounted(exec_device *device, uint64_t *bytes)
 {
     strata_usage usage;
     size_t free_bytes, total;
     CUcontext before = NULL;
     if (!strata_driver_is_open() || strata_runtime_usage(device->runtime, &usage) != STRATA_SUCCESS ||
         strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || strata_cu.CtxSetCurrent(device->context) != CUDA_SUCCESS)
-        return;
+        return false;
     const bool known = strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS;
     strata_cu.CtxSetCurrent(before);
     const uint64_t accounted = usage.reserved_bytes + atomic_load(&device->passed_on);
+    *bytes = known && total - free_bytes > accounted ? total - free_bytes - accounted : 0;
+    return known;
+}
+
+static void emit_unaccounted(strata_emitter *emitter, exec_device *device)
+{
+    uint64_t bytes = 0;
+    const bool known = find_unaccounted(device, &bytes);
     if (known)
-        strata_emit_bytes(emitter, "not_accounted_for",
-                          total - free_bytes > accounted ? total - free_bytes - accounted : 0);
+        strata_emit_bytes(emitter, "not_accounted_for", bytes);
+    exec_set_aside_emit(emitter, device, bytes, known);
 }
 
 static void emit_device(strata_emitter *emitter, exec_device *device, bool at_end)

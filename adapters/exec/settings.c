@@ -1,10 +1,21 @@
 /* What the launcher asks for, from the environment of the process that it becomes:
  *
  *   STRATA_EXEC_STACK        the stack of each device
- *   STRATA_EXEC_STACK_AGAIN  the same with a number in the log's name, where an earlier stack of the process has the
- * log STRATA_EXEC_BUDGET       the budget: bytes, or a share of the device such as 50% STRATA_EXEC_REPORT       text or
- * json: a report at the end STRATA_EXEC_OUTPUT       the report's file; default: standard error STRATA_EXEC_STACKS how
- * many call stacks the report lists STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
+ *
+ *   STRATA_EXEC_STACK_AGAIN  where an earlier stack of the process has the log: the same with a number in its name
+ *
+ *   STRATA_EXEC_BUDGET       the budget: bytes, or a share of the device such as 50%
+ *
+ *   STRATA_EXEC_SET_ASIDE    what of the budget is for what no hook sees, in the same words
+ *
+ *   STRATA_EXEC_REPORT       text or json: a report at the end
+ *
+ *   STRATA_EXEC_OUTPUT       the report's file; default: standard error
+ *
+ *   STRATA_EXEC_STACKS       how many call stacks the report lists
+ *
+ *   STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
+ *
  *   STRATA_EXEC_CHILDREN     1: programs that this one starts run so, too
  *
  *   STRATA_EXEC_SANITIZER    the sanitizer's library that the launcher has put into LD_PRELOAD
@@ -60,6 +71,13 @@ static void read_budget(const char *text)
         strata_read_size(text, strlen(text), &exec_settings_now.budget);
 }
 
+static void read_set_aside(const char *text)
+{
+    strata_amount *to = &exec_settings_now.set_aside;
+    if (text && !strata_read_percent(text, strlen(text), &to->percent))
+        strata_read_size(text, strlen(text), &to->bytes);
+}
+
 static void copy_text(char *to, size_t room, const char *text)
 {
     snprintf(to, room, "%s", text ? text : "");
@@ -93,10 +111,10 @@ static void leave_preload(const char *library)
 
 void exec_clean_environment(void)
 {
-    static const char *const names[] = {"STRATA_EXEC_STACK",      "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
-                                        "STRATA_EXEC_OUTPUT",     "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
-                                        "STRATA_EXEC_PROCESS",    "STRATA_EXEC_SANITIZER",   "STRATA_EXEC_STACKS",
-                                        "STRATA_EXEC_STACK_AGAIN"};
+    static const char *const names[] = {"STRATA_EXEC_STACK",       "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
+                                        "STRATA_EXEC_OUTPUT",      "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
+                                        "STRATA_EXEC_PROCESS",     "STRATA_EXEC_SANITIZER",   "STRATA_EXEC_STACKS",
+                                        "STRATA_EXEC_STACK_AGAIN", "STRATA_EXEC_SET_ASIDE"};
     const char *sanitizer = getenv("STRATA_EXEC_SANITIZER");
     leave_preload("libstrata-exec.so");
     if (sanitizer)
@@ -120,6 +138,7 @@ static void read_once(void)
     copy_text(to->stack_again, sizeof to->stack_again, getenv("STRATA_EXEC_STACK_AGAIN"));
     copy_text(to->output, sizeof to->output, getenv("STRATA_EXEC_OUTPUT"));
     read_budget(getenv("STRATA_EXEC_BUDGET"));
+    read_set_aside(getenv("STRATA_EXEC_SET_ASIDE"));
     to->charged = strstr(to->stack, "budget") != NULL;
     to->report = read_report();
     to->counts = to->charged || to->report != EXEC_REPORT_NONE;

@@ -2,6 +2,8 @@
 #ifndef STRATA_ADAPTERS_EXEC_SETTINGS_H
 #define STRATA_ADAPTERS_EXEC_SETTINGS_H
 
+#include <strata/resource.h>
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,10 +17,11 @@ typedef enum exec_report_form {
 /* From the environment, written once. Names as in settings.c. */
 typedef struct exec_settings {
     char stack[4096];
-    char stack_again[4096]; /* of later stacks of the process, where that text fails; empty: none */
-    uint64_t budget;        /* bytes; 0: none, or a share of the device */
-    double share;           /* of the device, per cent; 0: none */
-    char output[4096];      /* the report's file; empty: standard error */
+    char stack_again[4096];  /* of later stacks of the process, where that text fails; empty: none */
+    uint64_t budget;         /* bytes; 0: none, or a share of the device */
+    double share;            /* of the device, per cent; 0: none */
+    strata_amount set_aside; /* of the budget, for what no hook sees; zeros: nothing */
+    char output[4096];       /* the report's file; empty: standard error */
     exec_report_form report;
     unsigned stacks; /* the most call stacks that a report lists; 0: none are taken */
     bool charged;    /* the stack has a budget */

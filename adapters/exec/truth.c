@@ -45,11 +45,14 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     strata_usage usage;
     exec_free_waiting(device);
     learn_completed(device);
+    strata_error_suppress_begin();
+    const bool refused = exec_set_aside_first(device) != STRATA_SUCCESS;
+    strata_error_suppress_end(false);
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
     if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {
         *total = exec_least(*total, budget.limit);
-        *free_bytes = exec_least(*free_bytes, budget.remaining);
+        *free_bytes = exec_least(*free_bytes, refused ? 0 : budget.remaining);
     }
     *free_bytes = exec_least(*free_bytes, *total);
 }

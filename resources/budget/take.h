@@ -12,4 +12,8 @@ strata_status budget_take(strata_budget_account *account, size_t bytes);
 /* Gives them back. Nothing in a forked child. Any thread. */
 void budget_give(strata_budget_account *account, size_t bytes);
 
+/* Bytes that other processes have charged to a shared budget, as they were at one of the latest looks; 0 of another
+ * budget. Any thread. */
+uint64_t budget_of_others(strata_budget_account *account);
+
 #endif

@@ -2,6 +2,7 @@
 #include "resources/budget/free_quota.h"
 
 #include "resources/budget/shared.h"
+#include "resources/budget/take.h"
 
 uint64_t budget_in_use(strata_budget_account *account)
 {
@@ -33,6 +34,16 @@ void budget_count_shared(strata_budget_account *account, uint64_t bytes)
     atomic_store_explicit(&account->looks, looks, memory_order_relaxed);
     if (all > (int64_t)atomic_load_explicit(&account->peak, memory_order_relaxed) || looks % OFTEN == 0)
         look_at_others(account, own);
+}
+
+uint64_t budget_of_others(strata_budget_account *account)
+{
+    uint64_t others;
+    if (!account->shared)
+        return 0;
+    if (shared_others_at_once(account->shared, &others))
+        atomic_store_explicit(&account->others, others, memory_order_relaxed);
+    return atomic_load_explicit(&account->others, memory_order_relaxed);
 }
 
 /* While the account grants, `in_use` may be above it by the slack. */

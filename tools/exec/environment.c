@@ -213,6 +213,7 @@ bool exec_prepare_environment(const exec_request *request, const char *stack, co
            (!request->mode || set(request, "STRATA_MODE", request->mode)) && set(request, "STRATA_EXEC_STACK", stack) &&
            set(request, "STRATA_EXEC_STACK_AGAIN", request->log ? again : NULL) &&
            set(request, "STRATA_EXEC_BUDGET", request->budget) &&
+           set(request, "STRATA_EXEC_SET_ASIDE", request->set_aside) &&
            set(request, "STRATA_EXEC_REPORT",
                !request->report ? NULL
                : request->json  ? "json"

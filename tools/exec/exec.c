@@ -16,6 +16,7 @@ enum {
     OPTION_DRIVER = 256,
     OPTION_STACK,
     OPTION_BUDGET,
+    OPTION_SET_ASIDE,
     OPTION_SHARED,
     OPTION_LOG,
     OPTION_GUARD,
@@ -31,7 +32,7 @@ enum {
 
 enum { CANNOT_RUN = 126, NOT_FOUND = 127 }; /* exit statuses, as of env and of shells */
 
-static void check_budget(const struct argp_state *state, const char *text)
+static void check_amount(const struct argp_state *state, const char *option, const char *text, const char *example)
 {
     double share;
     uint64_t bytes;
@@ -39,9 +40,9 @@ static void check_budget(const struct argp_state *state, const char *text)
     if (strata_read_percent(text, length, &share))
         return;
     if (!strata_read_size(text, length, &bytes) || !bytes)
-        argp_error(state, "--budget: invalid size \"%s\"; expected one such as 8GiB, or a share such as 50%%", text);
+        argp_error(state, "%s: invalid size \"%s\"; expected one such as %s", option, text, example);
     else if (bytes > (uint64_t)INT64_MAX / 2)
-        argp_error(state, "--budget: %s is above 2^62 bytes", text);
+        argp_error(state, "%s: %s is above 2^62 bytes", option, text);
 }
 
 static void check_shared(const struct argp_state *state, const char *name)
@@ -105,8 +106,12 @@ static error_t parse_value(int key, char *text, const struct argp_state *state, 
         to->stack = text;
         return 0;
     case OPTION_BUDGET:
-        check_budget(state, text);
+        check_amount(state, "--budget", text, "8GiB, or a share such as 50%");
         to->budget = text;
+        return 0;
+    case OPTION_SET_ASIDE:
+        check_amount(state, "--set-aside", text, "600MiB, or a share of the device such as 5%");
+        to->set_aside = text;
         return 0;
     case OPTION_SHARED:
         check_shared(state, text);
@@ -155,6 +160,11 @@ static const struct argp_option options[] = {
     {"stack", OPTION_STACK, "TEXT", 0, "The stack that memory comes from; default: pool", 0},
     {"budget", OPTION_BUDGET, "SIZE", 0,
      "At most so much memory, such as 8GiB or 50%; the program sees a device of that size", 0},
+    {"set-aside", OPTION_SET_ASIDE, "SIZE", 0,
+     "Keep so much of the budget, such as 600MiB or 5% of the device, for what no call asks for: contexts, modules, "
+     "libraries' own memory. Charged for each process and device from the device's first use on; the report says how "
+     "much was needed",
+     0},
     {"shared", OPTION_SHARED, "NAME", 0, "Share the budget with all processes that give this name", 0},
     {"log", OPTION_LOG, "FILE", 0,
      "Log every allocation and free; strata log reads it. %p in FILE is the process. A FILE that exists is replaced",
@@ -218,7 +228,7 @@ static int run(int argc, char **argv)
 {
     exec_request request = {.program = argv[0]};
     char stack[4096], again[4096];
-    if (!command_parse(&usage, argc, argv, ARGP_IN_ORDER, &request) ||
+    if (!command_parse(&usage, argc, argv, ARGP_IN_ORDER, &request) || !exec_check_set_aside(&request) ||
         !exec_compose_stack(&request, false, stack, sizeof stack) ||
         !exec_compose_stack(&request, true, again, sizeof again))
         return COMMAND_USAGE;

@@ -7,7 +7,7 @@
 
 typedef struct exec_request {
     const char *program; /* name in messages */
-    const char *driver, *stack, *budget, *shared, *log, *mode, *output;
+    const char *driver, *stack, *budget, *set_aside, *shared, *log, *mode, *output;
     unsigned stacks; /* how many call stacks the report lists; 0: none are taken */
     bool guard, ipc, report, json, fail_closed, children;
     char **command; /* ends with NULL */
@@ -18,6 +18,10 @@ typedef struct exec_request {
 /* The text of the stack that the options ask for; numbered: the log's name gets a number. False, with the reason on
  * stderr: they contradict each other, or the text cannot be read. */
 bool exec_compose_stack(const exec_request *request, bool numbered, char *text, size_t room);
+
+/* Whether there is a budget of which --set-aside leaves something, as far as that is known without the device. False,
+ * with the reason on stderr: there is none. */
+bool exec_check_set_aside(const exec_request *request);
 
 /* ---- the program (inspect.c) ---- */
 

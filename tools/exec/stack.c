@@ -3,6 +3,7 @@
 #include "tools/exec/exec.h"
 
 #include "core/base/output_file.h"
+#include "core/base/size_text.h"
 #include "core/stack/stack_text.h"
 #include "resources/builtin.h"
 #include "resources/logging/rotation.h"
@@ -195,6 +196,33 @@ static bool is_asked_twice(const exec_request *request)
     else
         return false;
     return true;
+}
+
+/* Both in bytes, or both as a share: another pair is compared when the device is known. */
+static bool leaves_nothing(const char *budget, const char *set_aside)
+{
+    double share, kept_share;
+    uint64_t bytes, kept;
+    if (strata_read_percent(budget, strlen(budget), &share))
+        return strata_read_percent(set_aside, strlen(set_aside), &kept_share) && kept_share >= share;
+    return strata_read_size(budget, strlen(budget), &bytes) && strata_read_size(set_aside, strlen(set_aside), &kept) &&
+           kept >= bytes;
+}
+
+bool exec_check_set_aside(const exec_request *request)
+{
+    const char *kept = request->set_aside, *budget = request->budget;
+    if (!kept)
+        return true;
+    if (!budget && !request->shared && !(request->stack && has_layer(request->stack, "budget")))
+        fprintf(stderr, "%s: --set-aside: there is no budget of which %s could be set aside: give --budget, too\n",
+                request->program, kept);
+    else if (budget && leaves_nothing(budget, kept))
+        fprintf(stderr, "%s: --set-aside: %s would leave the program nothing of --budget %s\n", request->program, kept,
+                budget);
+    else
+        return true;
+    return false;
 }
 
 /* Peers: what cuMemAlloc gives can be used by those that the program enables. */

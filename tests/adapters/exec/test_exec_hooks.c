@@ -523,6 +523,13 @@ static void nvml_and_the_driver_tell_one_story(void **state)
           "");
 }
 
+static void nvml_counts_what_is_set_aside_as_used(void **state)
+{
+    (void)state;
+    check(run_with_nvml("--budget 100MiB --set-aside 20MiB", "nvml"), 0,
+          "memory: 0, 28 of 100 MiB used, 72 free\nversion 2: 28 of 100 MiB used\n", "");
+}
+
 /* NVML's first handle is no device that CUDA knows; the second one is CUDA's first. */
 static void nvml_devices_are_told_apart_by_uuid(void **state)
 {
@@ -631,6 +638,7 @@ int main(void)
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
         cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),
         cmocka_unit_test(nvml_and_the_driver_tell_one_story),
+        cmocka_unit_test(nvml_counts_what_is_set_aside_as_used),
         cmocka_unit_test(nvml_devices_are_told_apart_by_uuid),
         cmocka_unit_test(what_nvml_does_not_support_stays_so),
         cmocka_unit_test(a_child_forked_before_the_first_call_works),

@@ -1,0 +1,135 @@
+/* `strata exec --set-aside SIZE`: a part of the budget for what no hook sees, such as contexts and modules. The budget
+ * of each device's stack is charged with it when the stack is built, at the device's first use, and gets it back when
+ * the context ends.
+ *
+ * Where it does not fit, as other processes have what they share, the device has a stack that gives no memory: each
+ * request tries the charge again before its own. */
+#include "adapters/exec/exec.h"
+
+#include "core/base/error.h"
+#include "core/base/size_text.h"
+#include "core/stack/stack.h"
+#include "core/streams/device.h"
+#include "resources/budget/take.h"
+
+#include <stdio.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around a change of what is set aside */
+
+bool exec_set_aside_is_asked_for(void)
+{
+    const strata_amount *amount = &exec_settings_now.set_aside;
+    return amount->bytes || amount->percent > 0;
+}
+
+static size_t amount_of(const exec_device *device)
+{
+    const strata_device *own = strata_runtime_stack(device->runtime)->device;
+    return strata_amount_bytes(&exec_settings_now.set_aside, own->info.total_bytes);
+}
+
+/* ---- charging, under the lock ---- */
+
+/* The whole of the limit would fit, too. */
+static strata_status take_part(strata_budget_account *account, size_t bytes)
+{
+    strata_budget_usage usage;
+    const strata_status status = strata_budget_account_usage(account, &usage);
+    if (status != STRATA_SUCCESS || !usage.limit || bytes < usage.limit)
+        return status == STRATA_SUCCESS ? budget_take(account, bytes) : status;
+    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
+    error->requested = bytes;
+    error->limit = usage.limit;
+    error->in_use = usage.in_use;
+    error->remaining = usage.remaining;
+    return strata_error_raise(error, "%s would leave the program nothing of the limit of %s",
+                              strata_size_text(bytes).text, strata_size_text(usage.limit).text);
+}
+
+/* It refuses the program's request, whose own size is another one. */
+static strata_status raise_as_own(const strata_error *why)
+{
+    strata_error *error = strata_error_begin(why->status);
+    error->requested = why->requested;
+    error->limit = why->limit;
+    error->in_use = why->in_use;
+    error->remaining = why->remaining;
+    return strata_error_raise(error, "--set-aside: %s", why->message);
+}
+
+static strata_status charge(exec_device *device)
+{
+    strata_budget_account *account = device->account;
+    const size_t bytes = amount_of(device);
+    strata_error_suppress_begin();
+    const strata_status status = take_part(account, bytes);
+    const strata_error why = *strata_error_suppressed();
+    strata_error_suppress_end(false);
+    if (status != STRATA_SUCCESS)
+        return raise_as_own(&why);
+    device->set_aside_of = account;
+    atomic_store(&device->set_aside, bytes);
+    atomic_store(&device->owes_set_aside, false);
+    return STRATA_SUCCESS;
+}
+
+/* ---- begin and end ---- */
+
+void exec_set_aside_begin(exec_device *device)
+{
+    if (!exec_set_aside_is_asked_for() || !device->account)
+        return;
+    pthread_mutex_lock(&lock);
+    atomic_store(&device->owes_set_aside, true);
+    const strata_status status = charge(device);
+    pthread_mutex_unlock(&lock);
+    if (status != STRATA_SUCCESS)
+        exec_say("device %d: what is to be set aside does not fit, and memory is refused until it does: %s",
+                 device->ordinal, strata_error_in_force()->message);
+}
+
+strata_status exec_set_aside_settle(exec_device *device)
+{
+    pthread_mutex_lock(&lock);
+    const strata_status status = atomic_load(&device->owes_set_aside) ? charge(device) : STRATA_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void exec_set_aside_end(exec_device *device)
+{
+    pthread_mutex_lock(&lock);
+    const uint64_t bytes = atomic_exchange(&device->set_aside, 0);
+    atomic_store(&device->owes_set_aside, false);
+    if (bytes)
+        budget_give(device->set_aside_of, bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- reporting ---- */
+
+/* In whole MiB. What other processes have without a charge to the same budget cannot be told apart. */
+static void emit_advice(strata_emitter *emitter, uint64_t bytes)
+{
+    char text[128];
+    const uint64_t mebibytes = (bytes + (UINT64_C(1) << 20) - 1) >> 20;
+    snprintf(text, sizeof text, "--set-aside %lluMiB, or less if other processes have memory of the device",
+             (unsigned long long)mebibytes);
+    strata_emit_text(emitter, "enough_would_be", text);
+}
+
+void exec_set_aside_emit(strata_emitter *emitter, exec_device *device, uint64_t hidden, bool known)
+{
+    const uint64_t kept = atomic_load(&device->set_aside);
+    if (!exec_set_aside_is_asked_for() || !device->account)
+        return;
+    strata_emit_bytes(emitter, "set_aside", kept);
+    if (!known || !kept)
+        return;
+    const uint64_t others = budget_of_others(device->account);
+    const uint64_t own = hidden > others ? hidden - others : 0;
+    if (own <= kept)
+        return;
+    strata_emit_bytes(emitter, "more_than_set_aside", own - kept);
+    emit_advice(emitter, own);
+}
