@@ -323,6 +323,7 @@ exec_device *exec_device_of(CUcontext context)
 /* The thread's last answer, which holds until something changes. */
 static _Thread_local struct {
     CUcontext context;
+    unsigned long long id; /* of the context, if it is the stack's; 0: it is not, or the driver gives none */
     uint64_t changes;
     exec_here here;
 } last;
@@ -333,6 +334,15 @@ static exec_here without_driver(void)
                                   !atomic_load_explicit(&early, memory_order_relaxed)};
 }
 
+/* The current context's, if it is that of the device's stack: its handle may be of one that has begun anew. */
+static unsigned long long id_of_stacks_context(const exec_here *here)
+{
+    unsigned long long id = 0;
+    if (!here->primary || !strata_cu.CtxGetId || strata_cu.CtxGetId(NULL, &id) != CUDA_SUCCESS)
+        return 0;
+    return id == strata_runtime_stack(here->device->runtime)->device->context_id ? id : 0;
+}
+
 /* `now`: the changes, read before: what has changed since is seen by the next call. */
 static __attribute__((noinline)) exec_here look_anew(CUcontext context, uint64_t now)
 {
@@ -340,6 +350,7 @@ static __attribute__((noinline)) exec_here look_anew(CUcontext context, uint64_t
     exec_here here = device ? (exec_here){.device = device, .primary = true} : look_up(context);
     here.context = context;
     last.context = context;
+    last.id = id_of_stacks_context(&here);
     last.changes = now;
     last.here = here;
     return here;
@@ -356,6 +367,20 @@ exec_here exec_device_here(void)
     return last.context == context && last.changes == now ? last.here : look_anew(context, now);
 }
 
+/* Ids are given out once, handles again. */
+exec_here exec_device_here_now(void)
+{
+    unsigned long long id = 0;
+    if (!exec_open_driver())
+        return without_driver();
+    const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
+    if (!last.id || last.changes != now || strata_cu.CtxGetId(NULL, &id) != CUDA_SUCCESS || id != last.id)
+        return exec_device_here();
+    exec_here here = last.here;
+    here.there = here.device;
+    return here;
+}
+
 static bool has_several_devices(void)
 {
     static _Atomic int count; /* 0: not asked for yet */
@@ -367,7 +392,7 @@ static bool has_several_devices(void)
 
 exec_here exec_device_of_stream(CUstream stream)
 {
-    exec_here here = exec_device_here();
+    exec_here here = exec_device_here_now();
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
     if (exec_is_default(stream) || !strata_driver_is_open() || !has_several_devices() ||

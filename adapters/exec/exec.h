@@ -124,6 +124,7 @@ typedef struct exec_here {
     CUcontext context;   /* the current one; NULL: none, or not asked for */
     bool primary;        /* the stack serves it: the context is the device's primary one */
     bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
+    const exec_device *there; /* the driver has just said that the context of this one's stack has not ended; or NULL */
 } exec_here;
 
 /* `call` is called once, when the driver is open: at once if it is. Before other threads are there. */
@@ -140,6 +141,15 @@ bool exec_open_driver(void);
 
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
+
+/* The same, and whether the stack's context is there, by one question to the driver where two would be needed. */
+exec_here exec_device_here_now(void);
+
+/* For memory that the driver gives: what is charged is kept of the context. */
+static inline exec_here exec_device_to_charge(void)
+{
+    return exec_settings_now.charged ? exec_device_here_now() : exec_device_here();
+}
 
 /* For memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
  * current. */
@@ -500,8 +510,8 @@ typedef struct exec_charge {
     const void *caller; /* the hook's return address */
 } exec_charge;
 
-/* Of a device with a budget. */
-CUresult exec_charge_budget(exec_charge *charge);
+/* Of a device with a budget. `there`: as in exec_here. */
+CUresult exec_charge_budget(exec_charge *charge, const exec_device *there);
 
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
 static inline CUresult exec_charge_begin(const exec_here *here, exec_kind kind, size_t bytes, const void *caller,
@@ -511,7 +521,7 @@ static inline CUresult exec_charge_begin(const exec_here *here, exec_kind kind, 
         (exec_charge){.device = here->device, .kind = kind, .bytes = bytes, .context = here->context, .caller = caller};
     if (here->refused)
         return CUDA_ERROR_NOT_PERMITTED;
-    return here->device && here->device->account && bytes ? exec_charge_budget(charge) : CUDA_SUCCESS;
+    return here->device && here->device->account && bytes ? exec_charge_budget(charge, here->there) : CUDA_SUCCESS;
 }
 
 /* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */

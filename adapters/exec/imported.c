@@ -11,7 +11,7 @@
 EXEC_EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
                                                     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result =
         exec_charge_begin(&here, EXEC_EXTERNAL, description ? description->size : 0, EXEC_CALLER, &charge);

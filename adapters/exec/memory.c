@@ -17,11 +17,12 @@ static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
 
 /* A pool's hit asks the driver nothing, and would give memory of a context that has ended. The context may end during
  * the request, too, which may then fail for that in many ways, or be served by memory that goes with the stack. */
-static strata_status request_of(const exec_device *device, const strata_request *request, strata_block *block)
+static strata_status request_of(const exec_here *here, const strata_request *request, strata_block *block)
 {
+    const exec_device *device = here->device;
     strata_runtime *runtime = device->runtime;
     const strata_device *own = strata_runtime_stack(runtime)->device;
-    if (!strata_device_has_its_context(own))
+    if (device != here->there && !strata_device_has_its_context(own))
         return STRATA_ERROR_DEVICE_RESET;
     const strata_status status = strata_runtime_allocate_request(runtime, request, block);
     const bool served = status == STRATA_SUCCESS, asks = !served || device->memory_outlives;
@@ -32,27 +33,28 @@ static strata_status request_of(const exec_device *device, const strata_request 
     return STRATA_ERROR_DEVICE_RESET;
 }
 
-static strata_status request_once(exec_device *device, const strata_request *request, strata_block *block)
+static strata_status request_once(const exec_here *here, const strata_request *request, strata_block *block)
 {
-    if (!exec_device_enter(device))
+    if (!exec_device_enter(here->device))
         return STRATA_ERROR_DEVICE_RESET;
-    const strata_status status = request_of(device, request, block);
-    exec_device_leave(device);
+    const strata_status status = request_of(here, request, block);
+    exec_device_leave(here->device);
     return status;
 }
 
 /* The stack may refuse what it could give if the frees that wait were made. */
-static strata_status request(exec_device *device, size_t bytes, CUstream stream, const void *caller,
+static strata_status request(const exec_here *here, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
 {
+    exec_device *device = here->device;
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
     strata_status status = exec_set_aside_first(device);
     if (status != STRATA_SUCCESS)
         return exec_device_has_its_context(device) ? status : STRATA_ERROR_DEVICE_RESET;
     exec_free_before_growth(device, bytes);
-    status = request_once(device, &request, block);
+    status = request_once(here, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
-        status = request_once(device, &request, block);
+        status = request_once(here, &request, block);
     if (status == STRATA_SUCCESS) {
         exec_count_live(device, block->bytes);
         exec_device_has_block(device, block);
@@ -62,25 +64,25 @@ static strata_status request(exec_device *device, size_t bytes, CUstream stream,
 
 /* Allocates on the legacy stream and orders all other streams behind it. Errors: STREAM_CAPTURE if a capture has begun
  * meanwhile that forbids that. */
-static strata_status serve_any_stream(exec_device *device, size_t bytes, const void *caller, CUdeviceptr *out)
+static strata_status serve_any_stream(const exec_here *here, size_t bytes, const void *caller, CUdeviceptr *out)
 {
     strata_block block;
-    const strata_status status = request(device, bytes, CU_STREAM_LEGACY, caller, &block);
+    const strata_status status = request(here, bytes, CU_STREAM_LEGACY, caller, &block);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!exec_order_publish(device)) {
-        (void)exec_free_at_once(device, &block, CU_STREAM_LEGACY);
+    if (!exec_order_publish(here->device)) {
+        (void)exec_free_at_once(here->device, &block, CU_STREAM_LEGACY);
         return STRATA_ERROR_STREAM_CAPTURE;
     }
     *out = block.address;
     return STRATA_SUCCESS;
 }
 
-static strata_status serve_stream(exec_device *device, size_t bytes, CUstream stream, const void *caller,
+static strata_status serve_stream(const exec_here *here, size_t bytes, CUstream stream, const void *caller,
                                   CUdeviceptr *out)
 {
     strata_block block;
-    const strata_status status = request(device, bytes, stream, caller, &block);
+    const strata_status status = request(here, bytes, stream, caller, &block);
     if (status == STRATA_SUCCESS)
         *out = block.address;
     return status;
@@ -123,11 +125,11 @@ static bool tries_again(exec_here *here, strata_status status, unsigned tries, C
 EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
     const void *caller = EXEC_CALLER;
-    exec_here here = exec_device_here();
+    exec_here here = exec_device_here_now();
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
     for (unsigned tries = 0; serves(&here, out, bytes); tries++) {
-        const strata_status status = serve_any_stream(here.device, bytes, caller, out);
+        const strata_status status = serve_any_stream(&here, bytes, caller, out);
         if (status == STRATA_ERROR_STREAM_CAPTURE)
             break;
         if (!tries_again(&here, status, tries, NULL))
@@ -159,7 +161,7 @@ static bool serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstr
                           const void *caller, CUresult *result)
 {
     for (unsigned tries = 0; here->primary && out && bytes && !exec_has_own_pool(here->device->ordinal); tries++) {
-        const strata_status status = serve_stream(here->device, bytes, meant, caller, out);
+        const strata_status status = serve_stream(here, bytes, meant, caller, out);
         if (tries_again(here, status, tries, stream))
             continue;
         *result = answer(here, bytes, status, &exec_counts_now.served_async);

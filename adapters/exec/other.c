@@ -7,7 +7,7 @@
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags)
 {
     __typeof__(&cuMemAllocManaged) real = EXEC_REAL(cuMemAllocManaged);
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, EXEC_MANAGED, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
@@ -32,7 +32,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
                                                 unsigned element)
 {
     __typeof__(&cuMemAllocPitch_v2) real = EXEC_REAL(cuMemAllocPitch_v2);
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, EXEC_PITCHED, pitched_bytes(width, height), EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
@@ -119,7 +119,7 @@ static size_t plain_array_bytes(const CUDA_ARRAY_DESCRIPTOR *array)
 EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
 {
     __typeof__(&cuArrayCreate_v2) real = EXEC_REAL(cuArrayCreate_v2);
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? plain_array_bytes(array) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
@@ -133,7 +133,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DES
 EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *array)
 {
     __typeof__(&cuArray3DCreate_v2) real = EXEC_REAL(cuArray3DCreate_v2);
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, EXEC_ARRAY, array ? array_bytes(array, 1) : 0, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)
@@ -155,7 +155,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
                                                     unsigned levels)
 {
     __typeof__(&cuMipmappedArrayCreate) real = EXEC_REAL(cuMipmappedArrayCreate);
-    const exec_here here = exec_device_here();
+    const exec_here here = exec_device_to_charge();
     exec_charge charge;
     CUresult result =
         exec_charge_begin(&here, EXEC_ARRAY, array ? array_bytes(array, levels) : 0, EXEC_CALLER, &charge);
@@ -185,7 +185,7 @@ static bool is_of_device(const CUmemAllocationProp *properties)
 /* The charge is the location's, whatever context is current. */
 static exec_here charged_device(const CUmemAllocationProp *properties)
 {
-    exec_here here = exec_device_here();
+    exec_here here = exec_device_to_charge();
     if (!is_of_device(properties))
         return (exec_here){.refused = here.refused};
     const int ordinal = properties->location.id;

@@ -218,9 +218,18 @@ static CUresult refuse(const exec_charge *charge, strata_status status)
     return exec_result_of(status);
 }
 
-CUresult exec_charge_budget(exec_charge *charge)
+/* What has ended is not charged to the budget of the device's next stack. */
+static void meet_reset(int ordinal)
 {
-    exec_device_meet_reset(charge->device->ordinal); /* the budget has room for what has ended */
+    exec_device_meet_reset(ordinal);
+    if (!exec_device_at((size_t)ordinal))
+        (void)exec_device_start(ordinal);
+}
+
+CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
+{
+    if (charge->device != there)
+        meet_reset(charge->device->ordinal);
     strata_status status = exec_set_aside_first(charge->device);
     if (status != STRATA_SUCCESS)
         return refuse(charge, status);

@@ -106,7 +106,7 @@ static strata_status charge(strata_budget_account *account, size_t bytes)
                                                                : charge_again(account, bytes, wait_left, failing);
 }
 
-strata_status budget_take(strata_budget_account *account, size_t bytes)
+static __attribute__((noinline)) strata_status take_slow(strata_budget_account *account, size_t bytes)
 {
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
@@ -117,11 +117,23 @@ strata_status budget_take(strata_budget_account *account, size_t bytes)
     return status;
 }
 
+/* Most often the thread has quota. */
+strata_status budget_take(strata_budget_account *account, size_t bytes)
+{
+    budget_slot *slot = account->fast && strata_driver_is_open() ? budget_charge_fast(account, bytes) : NULL;
+    if (__builtin_expect(!slot, 0))
+        return take_slow(account, bytes);
+    budget_slot_clear_flight(slot);
+    budget_notify(account->layer);
+    return STRATA_SUCCESS;
+}
+
 void budget_give(strata_budget_account *account, size_t bytes)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
-    budget_release(account, bytes);
+    if (__builtin_expect(!account->fast || !budget_release_fast(account, bytes), 0))
+        budget_release(account, bytes);
     budget_notify(account->layer);
 }
 

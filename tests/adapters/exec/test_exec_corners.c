@@ -241,6 +241,22 @@ static void a_reset_that_no_call_fails_for_is_found(void **state)
     }
 }
 
+static void a_thread_that_came_after_the_reset_finds_it(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--stack direct", "--budget 100MiB"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_wider(options[i], "unseen_resets thread"), 0, "went on\n", "");
+}
+
+static void a_reset_of_the_device_that_is_charged_is_found(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check(run_wider("--budget 100MiB", "unseen_resets device"), 0, "60 MiB there: 0\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
 static void streams_and_contexts_are_made_after_a_reset_that_was_not_seen(void **state)
 {
     (void)state;
@@ -409,6 +425,8 @@ int main(void)
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_reset_that_no_call_fails_for_is_found),
+        cmocka_unit_test(a_thread_that_came_after_the_reset_finds_it),
+        cmocka_unit_test(a_reset_of_the_device_that_is_charged_is_found),
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),

@@ -236,6 +236,72 @@ static void bytes_are_taken_without_an_account_of_their_own(test_fixture *fixtur
     check_ok(strata_budget_account_close(tenant));
 }
 
+enum { TAKERS = 4, HANDED = 8 };
+
+typedef struct takers {
+    strata_budget_account *account;
+    size_t steps;
+    _Atomic size_t taken, handed[HANDED]; /* bytes: of all threads, that the next one gives back */
+    _Atomic unsigned above;               /* times that more was taken than the limit */
+} takers;
+
+/* Gives back what a thread has taken before, most often another one. */
+static void *take_and_hand_on(void *data)
+{
+    takers *self = data;
+    for (size_t i = 0; i < self->steps; i++) {
+        size_t bytes = (i * 7 % 31 + 1) * (MIB / 16);
+        if (budget_take(self->account, bytes) != STRATA_SUCCESS)
+            bytes = 0;
+        if (atomic_fetch_add(&self->taken, bytes) + bytes > 10 * MIB)
+            atomic_fetch_add(&self->above, 1);
+        bytes = atomic_exchange(&self->handed[i % HANDED], bytes);
+        atomic_fetch_sub(&self->taken, bytes);
+        if (bytes)
+            budget_give(self->account, bytes);
+    }
+    return NULL;
+}
+
+static void take_at_once(strata_budget_account *account, strata_budget_account *base)
+{
+    takers self = {.account = account, .steps = test_effort(40000, 4000)};
+    pthread_t threads[TAKERS];
+    check_ok(budget_take(account, 8 * MIB)); /* so that less is no peak */
+    budget_give(account, 8 * MIB);
+    for (size_t i = 0; i < 4000; i++) { /* until the thread has a quota, and with it */
+        check_ok(budget_take(account, MIB / 16));
+        assert_int_equal(usage_of(base).in_use, MIB / 16);
+        budget_give(account, MIB / 16);
+    }
+    for (size_t i = 0; i < TAKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_hand_on, &self), 0);
+    for (size_t i = 0; i < TAKERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(self.above, 0);
+    assert_int_equal(usage_of(account).in_use, self.taken);
+    assert_int_equal(usage_of(base).in_use, self.taken);
+    for (size_t i = 0; i < HANDED; i++)
+        budget_give(account, self.handed[i]);
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_int_equal(usage_of(base).in_use, 0);
+    check_ok(budget_take(account, 10 * MIB)); /* what the threads kept is in it */
+    check_status(budget_take(account, 1), STRATA_ERROR_OUT_OF_BUDGET);
+    budget_give(account, 10 * MIB);
+    const size_t peak = usage_of(account).peak, lacking = (TAKERS + 1) * (64 << 10); /* as budget.h says */
+    assert_true(peak <= 10 * MIB && peak + lacking >= 10 * MIB);
+}
+
+static void bytes_that_threads_take_at_once_stay_within_the_limit(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, wait=none), null"), *tenant;
+    take_at_once(base, base);
+    check_ok(strata_budget_set_limit(base, 20 * MIB));
+    check_ok(strata_budget_account_open(base, &(strata_budget_account_options){.limit.bytes = 10 * MIB}, &tenant));
+    take_at_once(tenant, base);
+    check_ok(strata_budget_account_close(tenant));
+}
+
 static void accounts_nest_only_so_deep(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget, null"), *below;
@@ -581,6 +647,7 @@ int main(void)
         TEST_CASE(a_block_of_no_cost_keeps_its_account),
         TEST_CASE(a_reservation_cannot_be_taken_by_others),
         TEST_CASE(bytes_are_taken_without_an_account_of_their_own),
+        TEST_CASE(bytes_that_threads_take_at_once_stay_within_the_limit),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(a_closed_reservation_is_reported_with_what_its_blocks_hold),

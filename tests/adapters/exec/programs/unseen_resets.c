@@ -158,6 +158,62 @@ static void keep_what_a_finding_request_gave(void)
     printf("free gave %d\n", DRIVER(cuMemFree)(block));
 }
 
+/* ---- by another thread, and of another device ---- */
+
+/* Its first call is one that keeps nothing of the context; the memory is kept when the reset is found. */
+static void *ask_in_a_new_thread(void *context)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                         .bytesize = MIB};
+    CUdeviceptr block;
+    CUgraph graph;
+    CUgraphNode node;
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuGraphCreate)(&graph, 0));
+    CHECK(DRIVER(cuGraphAddMemAllocNode)(&node, graph, NULL, 0, &params));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    CHECK(DRIVER(cuMemsetD8)(block, 3, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    return NULL;
+}
+
+static void ask_by_another_thread(void)
+{
+    CUdeviceptr block;
+    CUcontext context;
+    pthread_t thread;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    reset_unseen_at_once();
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_create(&thread, NULL, ask_in_a_new_thread, context));
+    CHECK(pthread_join(thread, NULL));
+    printf("went on\n");
+}
+
+/* Of 100 MiB 60 went with the other device's context. */
+static void ask_of_another_device(void)
+{
+    WIDER(cuNewReset, "cuNewReset", 13000);
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr block;
+    CUcontext first, second;
+    CHECK(DRIVER(cuCtxGetCurrent)(&first));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&second, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(second));
+    CHECK(DRIVER(cuMemAlloc)(&block, 60 * MIB));
+    CHECK(cuNewReset_found(1));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&second, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(first));
+    for (int i = 0; i < 3; i++) /* the thread knows where it is */
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("60 MiB there: %d\n", DRIVER(cuMemCreate)(&handle, 60 * MIB, &properties, 0));
+}
+
 /* ---- in the middle of requests ---- */
 
 CUresult CUDAAPI cuNewResetsInside(int count);
@@ -189,6 +245,8 @@ static const named_way ways[] = {
     {"made", make_behind_an_unseen_reset},
     {"finding", keep_what_a_finding_request_gave},
     {"inside", reset_inside_requests},
+    {"thread", ask_by_another_thread},
+    {"device", ask_of_another_device},
 };
 
 int main(int count, char **arguments)
