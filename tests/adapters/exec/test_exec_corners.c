@@ -376,6 +376,9 @@ static void a_child_forked_in_the_middle_of_a_call_is_not_stuck(void **state)
 {
     (void)state;
     skip_if_sanitized(); /* its own locks are held, too */
+#if !defined NDEBUG      /* the check of their order ends a process that forks inside of one */
+    skip();
+#endif
     check(run_wider("", "forked"), 0, "30 children ended\n", "");
     check(run_wider("--budget 1GiB", "forked"), 0, "30 children ended\n", ""); /* all that is passed on is entered */
 }
