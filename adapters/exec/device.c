@@ -367,14 +367,16 @@ exec_here exec_device_here(void)
     return last.context == context && last.changes == now ? last.here : look_anew(context, now);
 }
 
-/* Ids are given out once, handles again. */
+/* Ids are given out once, handles again. That a green context has another one than the primary one is not documented.
+ */
 exec_here exec_device_here_now(void)
 {
     unsigned long long id = 0;
     if (!exec_open_driver())
         return without_driver();
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
-    if (!last.id || last.changes != now || strata_cu.CtxGetId(NULL, &id) != CUDA_SUCCESS || id != last.id)
+    if (!last.id || last.changes != now || exec_contexts_any() || strata_cu.CtxGetId(NULL, &id) != CUDA_SUCCESS ||
+        id != last.id)
         return exec_device_here();
     exec_here here = last.here;
     here.there = here.device;

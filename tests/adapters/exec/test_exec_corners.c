@@ -89,6 +89,12 @@ static void a_green_context_that_is_made_beside_a_capture_is_ordered(void **stat
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void a_green_context_is_told_from_the_primary_one(void **state)
+{
+    (void)state;
+    check(run_wider("--report", "green asked"), 0, "went on\n", "served: 3\n  served_stream_ordered: 0\n");
+}
+
 static void a_capture_in_a_green_context_goes_on(void **state)
 {
     (void)state;
@@ -413,6 +419,7 @@ int main(void)
         cmocka_unit_test(work_of_an_ended_context_comes_before_a_free),
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
+        cmocka_unit_test(a_green_context_is_told_from_the_primary_one),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),

@@ -182,6 +182,18 @@ static void make_green_beside_a_capture(void)
     printf("%zu wrong\n", wrong_bytes());
 }
 
+/* What is asked for while it is current is the driver's. */
+static void ask_while_it_is_current(void)
+{
+    CUdeviceptr block;
+    for (int i = 0; i < 3; i++)
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuCtxSetCurrent)(context_of(new_green())));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, NULL));
+    printf("went on\n");
+}
+
 static const named_way ways[] = {
     {"release", release_before_it},
     {"stream", end_a_green_stream},
@@ -192,6 +204,7 @@ static const named_way ways[] = {
     {"reset-first", reset_before_the_first_request},
     {"captured", capture_in_a_green_context},
     {"beside-capture", make_green_beside_a_capture},
+    {"asked", ask_while_it_is_current},
 };
 
 int main(int count, char **arguments)

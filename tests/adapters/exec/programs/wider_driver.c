@@ -320,6 +320,20 @@ EXPORT CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
     return result;
 }
 
+/* Whether a green context has an id of its own is not documented: here it has the primary one's. */
+EXPORT CUresult CUDAAPI cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+    CUgreenCtx green = all_green;
+    CUcontext meant = context;
+    BEHIND(cuCtxGetCurrent, "cuCtxGetCurrent", 4000);
+    BEHIND(cuCtxGetId, "cuCtxGetId", 12000);
+    if (!context)
+        cuCtxGetCurrent_behind(&meant);
+    while (green && green->own != meant)
+        green = green->next;
+    return cuCtxGetId_behind(green ? green->primary : context, id);
+}
+
 EXPORT CUresult CUDAAPI cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
 {
     (void)device;
@@ -721,6 +735,7 @@ static const struct {
     OWN("cuArrayDestroy", 0, cuArrayDestroy),
     OWN("cuDevicePrimaryCtxRetain", 0, retain_primary),
     OWN("cuDevicePrimaryCtxRelease", 0, release_primary),
+    OWN("cuCtxGetId", 0, cuCtxGetId),
     OWN("cuGreenCtxCreate", 0, cuGreenCtxCreate),
     OWN("cuGreenCtxDestroy", 0, cuGreenCtxDestroy),
     OWN("cuCtxFromGreenCtx", 0, cuCtxFromGreenCtx),
