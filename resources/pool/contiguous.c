@@ -10,7 +10,7 @@ static void make_room(pool *self, uint64_t bytes, uint64_t most, bool may_wait)
     const pool_remap_terms any = {.room = UINT64_MAX, .may_wait = may_wait};
     while (self->store.reserved + bytes > most && pool_chunk_list_give_back(self, &any, &gone))
         continue;
-    atomic_fetch_add_explicit(&self->policy.moved, gone.moved, memory_order_relaxed);
+    pool_policy_record_moves(self, gone.moved);
 }
 
 static bool can_be_within(pool *self, uint64_t bytes, uint64_t most, bool may_wait)

@@ -332,7 +332,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     outcome->result = get_chunks(self, need, &how, making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     if (found == POOL_FOUND)
-        atomic_fetch_add_explicit(&self->policy.moved, chunks.moved, memory_order_relaxed);
+        pool_policy_record_moves(self, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_call_scope_leave(&scope);
     return found;

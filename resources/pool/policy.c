@@ -90,6 +90,11 @@ static uint64_t kept_by_threads(const pool *self)
     return self->policy.buys > 0 ? least(kept, POOL_KEPT_MOST * MIB) : 0;
 }
 
+void pool_policy_record_moves(pool *self, uint64_t chunks)
+{
+    atomic_fetch_add_explicit(&self->policy.moved, least(chunks, POOL_BUY_MOST), memory_order_relaxed);
+}
+
 uint64_t pool_policy_moves(const pool *self)
 {
     const uint64_t moved = atomic_load_explicit(&self->policy.moved, memory_order_relaxed);
