@@ -295,7 +295,8 @@ static void recording_asks_the_driver_nothing(test_fixture *fixture)
             check_ok(strata_runtime_record_block_use(runtime, &block, known, STRATA_ACCESS_READ));
             check_ok(strata_runtime_deallocate_on(runtime, &block, unknown));
             check_ok(strata_runtime_reap_pending(runtime));
-            made[logged] = test_calls_total(&calls);
+            /* Without whether the context is still there, which async asks now and then. */
+            made[logged] = test_calls_total(&calls) - test_calls_of(&calls, "cuCtxGetId");
             test_synchronize(unknown);
         }
         check_ok(strata_runtime_stream_release(runtime, known));
