@@ -585,7 +585,7 @@ static strata_status wait_for_pending(strata_pinned_pool *pool)
         const size_t count = copy_points(pool, points);
         const bool usable = strata_device_is_usable_now(pool->runtime->device);
         for (size_t i = 0; i < count && status == STRATA_SUCCESS && usable; i++)
-            status = strata_point_synchronize(points[i]);
+            status = strata_point_synchronize_for(pool->runtime->device, points[i]);
         strata_lock_take(&pool->lock);
         settle(pool);
         for (strata_pinned_buffer *buffer; !usable && (buffer = pop(&pool->pending));)

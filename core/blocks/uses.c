@@ -249,7 +249,8 @@ static strata_status wait_for_points(const strata_table *table, strata_entry *en
             return strata_fail_host_memory("the uses of a block");
     }
     for (uint32_t i = 0; i < count && status == STRATA_SUCCESS; i++)
-        status = stream ? strata_timeline_order(stream, points[i]) : strata_point_synchronize(points[i]);
+        status =
+            stream ? strata_timeline_order(stream, points[i]) : strata_point_synchronize_for(table->device, points[i]);
 done:
     if (points != few)
         strata_host_free(points);
@@ -691,8 +692,7 @@ strata_status strata_point_try_order(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-strata_status strata_point_wait(strata_point point, void *unused)
+strata_status strata_point_wait(strata_point point, void *device)
 {
-    (void)unused;
-    return strata_point_synchronize(point);
+    return strata_point_synchronize_for(device, point);
 }

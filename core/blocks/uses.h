@@ -106,9 +106,10 @@ strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit
                                 void *data);
 
 /* Visitors: makes a stream, a strata_stream_ref, wait for the point, by strata_timeline_order, or for a request, which
- * can take other memory, by strata_timeline_wait; blocks the thread until the point is complete. */
+ * can take other memory, by strata_timeline_wait; blocks the thread until the point is complete, for memory of a
+ * device, by strata_point_synchronize_for. */
 strata_status strata_point_order(strata_point point, void *stream);
 strata_status strata_point_try_order(strata_point point, void *stream);
-strata_status strata_point_wait(strata_point point, void *unused);
+strata_status strata_point_wait(strata_point point, void *device);
 
 #endif

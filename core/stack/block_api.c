@@ -55,7 +55,7 @@ static strata_status wait_without_stream(strata_table *table, const strata_block
     strata_status status = entry ? strata_uses_end_of_alloc_stream(entry, block, &end) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = strata_uses_synchronize(table, block);
-    return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
+    return status == STRATA_SUCCESS && end ? strata_point_synchronize_for(table->device, end) : status;
 }
 
 strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)

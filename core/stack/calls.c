@@ -4,6 +4,7 @@
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/stack/own_stream_free.h"
+#include "core/streams/device_wait.h"
 
 /* Impossible sizes are left to the driver. */
 static strata_status check_request(const strata_request *request)
@@ -79,6 +80,19 @@ static strata_status free_on_own_stream(strata_resource *top, const strata_block
     return status;
 }
 
+/* A free has failed since a device was reset. If that is another one, whose stream was named, the order that the
+ * program had made by the stream has gone with it. */
+static __attribute__((noinline, cold)) strata_status free_after_reset(strata_resource *top, const strata_block *block)
+{
+    strata_device *device = top->stack->device;
+    if (!strata_device_is_usable_now(device))
+        return strata_free_without_driver(top, block);
+    strata_status status = strata_device_wait(device);
+    if (status == STRATA_SUCCESS)
+        status = top->ops->deallocate(top, block, CU_STREAM_LEGACY);
+    return strata_ends_without_driver(status) ? strata_free_without_driver(top, block) : status;
+}
+
 static inline __attribute__((always_inline)) strata_status
 free_from_top(strata_resource *top, const strata_block *block, CUstream stream, bool own)
 {
@@ -89,7 +103,7 @@ free_from_top(strata_resource *top, const strata_block *block, CUstream stream, 
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = own ? free_on_own_stream(top, block) : top->ops->deallocate(top, block, stream);
-    return strata_ends_without_driver(status) ? strata_free_without_driver(top, block) : status;
+    return strata_ends_without_driver(status) ? free_after_reset(top, block) : status;
 }
 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream)

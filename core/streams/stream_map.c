@@ -221,18 +221,38 @@ static strata_status check_registration(strata_device *device, CUstream handle, 
     return status;
 }
 
+/* Of another device, whose streams a reset has ended: the driver gives a handle out again. */
+static bool has_ended(const strata_timeline *timeline, const strata_device *device)
+{
+    return timeline && timeline->device != device && !strata_device_has_its_context(timeline->device);
+}
+
+/* map_lock is held. Returns whether another stream has the handle. */
+static bool enter_known(strata_device *device, CUstream handle, uint64_t id, bool early, strata_timeline **out)
+{
+    strata_known_stream *stream = strata_known_enter((uintptr_t)handle);
+    strata_timeline *before = stream ? atomic_load_explicit(&stream->timeline, memory_order_relaxed) : NULL;
+    *out = NULL;
+    if (has_ended(before, device)) {
+        strata_known_set(stream, NULL);
+        strata_timeline_forget(before);
+    } else if (before) {
+        return true;
+    }
+    if (stream && (*out = adopt(device, handle, id, early)))
+        strata_known_set(stream, *out);
+    return false;
+}
+
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early)
 {
     uint64_t id = 0;
+    strata_timeline *timeline;
     strata_status status = check_registration(device, handle, &id);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&map_lock);
-    strata_known_stream *stream = strata_known_enter((uintptr_t)handle);
-    strata_timeline *timeline = NULL;
-    bool taken = stream && atomic_load_explicit(&stream->timeline, memory_order_relaxed);
-    if (stream && !taken && (timeline = adopt(device, handle, id, early)))
-        strata_known_set(stream, timeline);
+    const bool taken = enter_known(device, handle, id, early, &timeline);
     strata_lock_release(&map_lock);
     if (taken)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,

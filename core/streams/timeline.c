@@ -533,6 +533,14 @@ static strata_status event_for_locked(strata_timeline *timeline, strata_point po
     return STRATA_SUCCESS;
 }
 
+/* What a reset has ended is complete. The lock is held. */
+static void complete_lost(strata_timeline *timeline, uint64_t epoch)
+{
+    if (epoch >= atomic_load_explicit(&timeline->epoch, memory_order_relaxed))
+        advance_epoch(timeline);
+    raise_completed(timeline, epoch);
+}
+
 /* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
  * if the point is complete. `may_wait`: for want of an event the thread waits on the host. To another device, `asking`
  * (NULL: none), work that a reset has ended is complete. */
@@ -545,10 +553,12 @@ static strata_status event_for(strata_point point, const strata_device *asking, 
     strata_spin_take(&timeline->lock);
     strata_status status =
         strata_point_known_complete(point) ? STRATA_SUCCESS : strata_check_device_now(timeline->device);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
         status = event_for_locked(timeline, point, may_wait, out, covered);
-    else if (asking && asking != timeline->device && strata_device_has_its_context(asking))
+    } else if (asking && asking != timeline->device && strata_device_has_its_context(asking)) {
+        complete_lost(timeline, strata_point_epoch(point));
         status = STRATA_SUCCESS;
+    }
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
@@ -556,9 +566,14 @@ static strata_status event_for(strata_point point, const strata_device *asking, 
 
 strata_status strata_timeline_close_epoch(strata_point point)
 {
+    return strata_timeline_close_epoch_for(NULL, point);
+}
+
+strata_status strata_timeline_close_epoch_for(const strata_device *device, strata_point point)
+{
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, NULL, false, &event, &covered);
+    strata_status status = event_for(point, device, false, &event, &covered);
     if (event)
         drop_event(event);
     return status;
@@ -813,7 +828,8 @@ strata_status strata_timeline_order(const strata_stream_ref *stream, strata_poin
     strata_error_suppress_begin();
     const strata_status status = strata_timeline_wait(stream, point);
     strata_error_suppress_end(status != STRATA_SUCCESS && !strata_lacks_memory(status));
-    return __builtin_expect(strata_lacks_memory(status), 0) ? strata_point_synchronize(point) : status;
+    return __builtin_expect(strata_lacks_memory(status), 0) ? strata_point_synchronize_for(stream->device, point)
+                                                            : status;
 }
 
 /* Whether the handle still names the stream that has the timeline. The lock is held. */

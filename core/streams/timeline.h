@@ -212,8 +212,10 @@ static inline bool strata_lacks_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* Ensures that an event closes the epoch of `point`. Only a known stream may need one now. Waits for nothing. */
+/* Ensures that an event closes the epoch of `point`. Only a known stream may need one now. Waits for nothing.
+ * The second as strata_point_synchronize_for. */
 strata_status strata_timeline_close_epoch(strata_point point);
+strata_status strata_timeline_close_epoch_for(const strata_device *device, strata_point point);
 
 /* The newest point that an event covers; 0: none. */
 strata_point strata_timeline_last_closed(uint16_t number);

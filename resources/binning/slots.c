@@ -359,10 +359,9 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
 }
 
 /* Closes a known stream's epoch. After a failure a later poll tries again. */
-static strata_status poll_point(strata_point point, void *data)
+static strata_status poll_point(strata_point point, void *device)
 {
-    (void)data;
-    if (!strata_point_known_complete(point) && strata_timeline_close_epoch(point) == STRATA_SUCCESS)
+    if (!strata_point_known_complete(point) && strata_timeline_close_epoch_for(device, point) == STRATA_SUCCESS)
         strata_timeline_poll(strata_timeline_of(point));
     return STRATA_SUCCESS;
 }
@@ -435,7 +434,7 @@ static void collect_list(const binning *layer, bin_free_list *list, strata_pendi
 /* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay listed, for other threads
  * that wait for all frees. */
 static strata_status complete_all(const binning *layer, bin *self,
-                                  strata_status (*each)(strata_point point, void *data), size_t *bytes)
+                                  strata_status (*each)(strata_point point, void *device), size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_pending_points pending = {0};
@@ -447,7 +446,7 @@ static strata_status complete_all(const binning *layer, bin *self,
             collect_list(layer, list, &pending);
         end_scan(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
-            status = each(pending.points[i], NULL);
+            status = each(pending.points[i], layer->resource.stack->device);
         *bytes += bin_sweep(layer, self, false);
     } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
     begin_scan(self); /* waits for other threads' finishes */

@@ -575,7 +575,7 @@ static strata_status wait_up_to(guard *self, uint64_t number)
             strata_backoff(&spins);
             continue;
         }
-        strata_status waited = strata_point_synchronize(point);
+        strata_status waited = strata_point_synchronize_for(self->device, point);
         if (waited != STRATA_SUCCESS)
             return waited;
         waited = read_done(self);

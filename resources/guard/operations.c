@@ -147,14 +147,25 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
     strata_lock_release(&self->lock);
 }
 
+/* Another device may have been reset, and its streams with it. */
+static strata_status check_device_of(const guard *self, CUstream stream)
+{
+    strata_timeline *known = strata_known_timeline(self->device, stream);
+    const strata_stream_ref ref = {.timeline = known, .device = self->device, .handle = stream, .known = true};
+    strata_device *own = known ? strata_timeline_own_device(&ref) : self->device;
+    return own == self->device ? STRATA_SUCCESS : strata_check_device_now(own);
+}
+
 /* Work submitted to a capturing stream would be part of the program's graph. If the query fails, nothing is submitted.
  */
 static strata_status query_capture(guard *self, CUstream stream, bool *capturing)
 {
     strata_call_scope scope;
     *capturing = false;
-    strata_status status =
-        strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) ? STRATA_CALL_SCOPE_CONTEXT : 0);
+    strata_status status = check_device_of(self, stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, self->device,
+                                         strata_call_scope_for(stream) ? STRATA_CALL_SCOPE_CONTEXT : 0);
     if (status != STRATA_SUCCESS)
         return status;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;

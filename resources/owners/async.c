@@ -252,9 +252,9 @@ static __attribute__((cold)) strata_status free_after_waiting(async *self, strat
                                                               const strata_block *block, strata_point upto, bool *reap)
 {
     strata_call_scope scope;
-    strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
+    strata_status status = strata_uses_visit(entry, strata_point_wait, self->device);
     if (status == STRATA_SUCCESS && upto)
-        status = strata_point_synchronize(upto);
+        status = strata_point_synchronize_for(self->device, upto);
     if (status == STRATA_SUCCESS)
         status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)

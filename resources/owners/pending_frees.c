@@ -359,11 +359,11 @@ static void collect(strata_pending_frees *set, uint32_t slot, strata_point point
     strata_pending_points_add(pending, point);
 }
 
-static strata_status poll_or_wait(strata_point point, strata_reap_mode mode)
+static strata_status poll_or_wait(const strata_device *device, strata_point point, strata_reap_mode mode)
 {
     if (mode == STRATA_REAP_WAIT)
-        return strata_point_synchronize(point);
-    strata_status status = strata_timeline_close_epoch(point);
+        return strata_point_synchronize_for(device, point);
+    strata_status status = strata_timeline_close_epoch_for(device, point);
     if (status == STRATA_SUCCESS)
         strata_timeline_poll(strata_timeline_of(point));
     return status;
@@ -380,7 +380,7 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
         for_each_pending(set, collect, &pending);
         strata_spin_release(&set->lock);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
-            status = poll_or_wait(pending.points[i], mode);
+            status = poll_or_wait(table_of(set)->device, pending.points[i], mode);
         strata_spin_take(&set->lock);
         for_each_pending(set, finish_if_complete, bytes);
         strata_spin_release(&set->lock);

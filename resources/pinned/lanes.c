@@ -164,11 +164,11 @@ static size_t finish_complete(pinned *self, pinned_lane *lane)
     return freed;
 }
 
-static strata_status wait_for_points(const strata_pending_points *found)
+static strata_status wait_for_points(const pinned *self, const strata_pending_points *found)
 {
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < found->count && status == STRATA_SUCCESS; i++)
-        status = strata_point_synchronize(found->points[i]);
+        status = strata_point_synchronize_for(self->device, found->points[i]);
     return status;
 }
 
@@ -183,7 +183,7 @@ static strata_status reap_lane(pinned *self, pinned_lane *lane, strata_reap_mode
         strata_pending_points_next(&found);
         collect(self, lane, &found);
         if (mode == STRATA_REAP_WAIT) {
-            status = wait_for_points(&found);
+            status = wait_for_points(self, &found);
         } else {
             const size_t polled = strata_pending_points_poll(&found, self->device, 0);
             atomic_fetch_add_explicit(&self->polls, polled, memory_order_relaxed);

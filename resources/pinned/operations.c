@@ -90,16 +90,15 @@ static strata_status pinned_allocate(strata_resource *resource, const strata_req
 /* ---- freeing ---- */
 
 /* Refuses a free if a use can never be waited for: no event, and the stream's handle is unknown. */
-static strata_status check_used(strata_point point, void *unused)
+static strata_status check_used(strata_point point, void *device)
 {
-    (void)unused;
     const uint16_t number = strata_point_timeline(point);
     const strata_timeline *timeline = strata_timeline_of(point);
     if (strata_point_known_complete(point) ||
         strata_timeline_is_known(number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed)) ||
         strata_point_epoch(strata_timeline_last_closed(number)) >= strata_point_epoch(point))
         return STRATA_SUCCESS;
-    return strata_point_synchronize(point);
+    return strata_point_synchronize_for(device, point);
 }
 
 /* The point that the memory waits for beside its uses. */
@@ -116,7 +115,7 @@ static strata_status free_point(pinned *self, const strata_entry *entry, const s
             status = strata_stream_point(&stream, point);
     }
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, check_used, NULL);
+        status = strata_uses_visit(entry, check_used, self->device);
     if (status == STRATA_SUCCESS && !*point)
         *point = strata_point_make(self->device->legacy->number, 0); /* complete */
     return status;

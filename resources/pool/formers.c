@@ -75,7 +75,7 @@ static strata_status wait_for_latest(pool *self, uint32_t chunk)
         pool_entry(&self->heap, pool_former_at(&self->store, self->store.chunks[chunk].former)->extent);
     self->store.chunks[chunk].awaited = true;
     strata_lock_release(&self->map_lock);
-    const strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
+    const strata_status status = strata_uses_visit(entry, strata_point_wait, self->device);
     strata_lock_take(&self->map_lock);
     self->store.chunks[chunk].awaited = false;
     const uint32_t number = self->store.chunks[chunk].former;

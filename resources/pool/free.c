@@ -84,24 +84,24 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     return status;
 }
 
-static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_block *block)
+static strata_status add_end_of_alloc_stream(const pool *self, strata_entry *entry, const strata_block *block)
 {
     strata_point end;
     strata_status status = strata_uses_end_of_alloc_stream(entry, block, &end);
-    return status != STRATA_SUCCESS || pool_points_add(entry, end) ? status : strata_point_synchronize(end);
+    return status != STRATA_SUCCESS || pool_points_add(entry, end) ? status
+                                                                   : strata_point_synchronize_for(self->device, end);
 }
 
 /* Refuses a free if a use can never be waited for: no event, and the stream's handle is unknown. */
-static strata_status check_used(strata_point point, void *data)
+static strata_status check_used(strata_point point, void *device)
 {
-    (void)data;
     const uint16_t number = strata_point_timeline(point);
     const strata_timeline *timeline = strata_timeline_of(point);
     if (strata_point_known_complete(point) ||
         strata_timeline_is_known(number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed)) ||
         strata_point_epoch(strata_timeline_last_closed(number)) >= strata_point_epoch(point))
         return STRATA_SUCCESS;
-    return strata_point_synchronize(point);
+    return strata_point_synchronize_for(device, point);
 }
 
 /* Caches memory that waits for its unknown stream alone, or frees it. Known streams come here with early events: others
@@ -125,10 +125,10 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
                                    CUstream handle)
 {
     strata_stream_ref stream = {.handle = handle};
-    strata_status status = handle == STRATA_STREAM_GONE ? add_end_of_alloc_stream(entry, block)
+    strata_status status = handle == STRATA_STREAM_GONE ? add_end_of_alloc_stream(self, entry, block)
                                                         : add_free_on(self, entry, handle, &stream);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, check_used, NULL);
+        status = strata_uses_visit(entry, check_used, self->device);
     if (status != STRATA_SUCCESS)
         return status;
     finish_block(self, entry, block);

@@ -41,7 +41,7 @@ static strata_status wait_for_free(pool *self)
     do {
         list_pending(self, &found);
         for (size_t i = 0; i < found.count; i++) {
-            const strata_status waited = strata_point_synchronize(found.points[i]);
+            const strata_status waited = strata_point_synchronize_for(self->device, found.points[i]);
             status = status == STRATA_SUCCESS ? waited : status;
         }
     } while (strata_pending_points_is_full(&found));
@@ -164,7 +164,7 @@ static void wait_for_all(pool *self)
 {
     for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
         if (pool_extent_at(&self->heap, slot)->state != POOL_HOLE)
-            strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, NULL);
+            strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, self->device);
 }
 
 static void pool_destroy(strata_resource *resource)

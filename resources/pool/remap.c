@@ -129,7 +129,7 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
         return STRATA_SUCCESS;
     set_state(self, slot, POOL_AWAITED);
     strata_lock_release(&self->map_lock);
-    strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
+    strata_status status = strata_uses_visit(entry, strata_point_wait, self->device);
     strata_lock_take(&self->map_lock);
     set_state(self, slot, POOL_TAKEN);
     return status;

@@ -86,7 +86,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
 /* Then the chunk is in no extent; after a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
-    const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), strata_point_wait, NULL);
+    const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), strata_point_wait, self->device);
     strata_spin_take(&self->lock);
     pool_extent_at(&self->heap, *slot)->state = POOL_TAKEN;
     if (status == STRATA_SUCCESS) {

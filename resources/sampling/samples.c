@@ -639,7 +639,7 @@ strata_status samples_wait(sampling *self, size_t *bytes)
             continue;
         }
         size_t now = 0;
-        strata_status status = strata_point_synchronize(point);
+        strata_status status = strata_point_synchronize_for(self->device, point);
         if (status == STRATA_SUCCESS)
             status = samples_poll(self, &now);
         *bytes += now;

@@ -448,6 +448,92 @@ static void child_names_a_stream_of_the_device_that_was_reset(void)
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
 }
 
+/* Of the first device, which a stream of the second one has used. */
+static void child_goes_on_with_memory_that_was_used_there(void)
+{
+    const bool freed = strcmp(getenv("TEST_FREED"), "1") == 0;
+    strata_runtime *second;
+    CUstream next;
+    size_t bytes;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
+    use_there();
+    if (freed)
+        child_ok(free_here());
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_ok(strata_runtime_stream_acquire(all.runtime, &next));
+    if (!freed)
+        child_ok(free_here());
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, next, &all.block));
+    child_ok(strata_runtime_deallocate(all.runtime, &all.block));
+    child_ok(strata_runtime_stream_release(all.runtime, next));
+    child_ok(strata_runtime_stream_release(all.runtime, all.other));
+    child_ok(strata_runtime_destroy(all.runtime));
+    child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_destroy(second));
+}
+
+/* A free on a stream that has ended leaves no memory allocated. */
+static void child_frees_on_a_stream_that_has_ended_there(void)
+{
+    strata_runtime *second;
+    CUcontext context;
+    strata_usage usage;
+    size_t bytes;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    if (strcmp(getenv("TEST_SEEN"), "1") == 0)
+        child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+    child_ok(free_there());
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_check(strata_runtime_bytes_outstanding(all.runtime) == 0);
+    child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    child_ok(strata_runtime_usage(all.runtime, &usage));
+    child_check(usage.live_blocks == 0 && usage.reserved_bytes == 0);
+    child_ok(strata_runtime_stream_release(all.runtime, all.other));
+    child_ok(strata_runtime_destroy(all.runtime));
+    child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_destroy(second));
+}
+
+/* The driver gives handles out again. */
+static void child_makes_streams_by_handles_that_have_ended(void)
+{
+    enum { STREAMS = 16 };
+    strata_runtime *second;
+    CUstream streams[STREAMS];
+    CUcontext context;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    for (size_t i = 0; i < STREAMS; i++)
+        child_ok(strata_runtime_stream_acquire(second, &streams[i]));
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    for (size_t i = 0; i < STREAMS; i++) {
+        child_ok(strata_runtime_stream_acquire(all.runtime, &streams[i]));
+        child_ok(strata_runtime_allocate(all.runtime, BYTES, streams[i], &all.block));
+        child_ok(strata_runtime_deallocate(all.runtime, &all.block));
+    }
+    for (size_t i = 0; i < STREAMS; i++)
+        child_ok(strata_runtime_stream_release(all.runtime, streams[i]));
+    child_ok(strata_runtime_destroy(all.runtime));
+    child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_destroy(second));
+}
+
 static void count_uses_of_events(const char *name, uint64_t times, void *data)
 {
     static const char *const uses[] = {"cuEventQuery", "cuEventSynchronize", "cuEventRecord"};
@@ -512,6 +598,51 @@ static void no_call_names_a_stream_of_another_device_that_was_reset(void **state
     }
 }
 
+static const char *const stacks[] = {"pool",
+                                     "async",
+                                     "direct",
+                                     "managed",
+                                     "pinned",
+                                     "binning, pool",
+                                     "binning, async",
+                                     "binning, direct",
+                                     "guard, pool",
+                                     "guard, async",
+                                     "guard(sample=1), pool",
+                                     "pool, async",
+                                     "pool, managed"};
+
+static void run_on_stacks(const char *scenario, const char *variable)
+{
+    for (size_t i = 0; i < 2 * sizeof stacks / sizeof stacks[0]; i++) {
+        char stack[64], value[32];
+        snprintf(stack, sizeof stack, "TEST_STACK=%s", stacks[i / 2]);
+        snprintf(value, sizeof value, "%s=%zu", variable, i % 2);
+        printf("%s, %s\n", stack, value);
+        test_child_run(scenario,
+                       (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", stack, value, NULL});
+    }
+}
+
+static void memory_that_another_device_has_used_goes_on_after_that_ones_reset(void **state)
+{
+    (void)state;
+    run_on_stacks("child_goes_on_with_memory_that_was_used_there", "TEST_FREED");
+}
+
+static void a_free_on_a_stream_that_another_devices_reset_has_ended_frees(void **state)
+{
+    (void)state;
+    run_on_stacks("child_frees_on_a_stream_that_has_ended_there", "TEST_SEEN");
+}
+
+static void a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended(void **state)
+{
+    (void)state;
+    test_child_run("child_makes_streams_by_handles_that_have_ended",
+                   (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", NULL});
+}
+
 static void make_calls(bool of_blas)
 {
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -542,6 +673,9 @@ int main(int argument_count, char **arguments)
         TEST_SCENARIO(child_makes_the_call),
         TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
         TEST_SCENARIO(child_names_a_stream_of_the_device_that_was_reset),
+        TEST_SCENARIO(child_makes_streams_by_handles_that_have_ended),
+        TEST_SCENARIO(child_frees_on_a_stream_that_has_ended_there),
+        TEST_SCENARIO(child_goes_on_with_memory_that_was_used_there),
         TEST_SCENARIO(child_asks_a_point_of_before),
     };
     test_child_begin(argument_count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -551,6 +685,9 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
         cmocka_unit_test(no_call_names_a_stream_of_another_device_that_was_reset),
+        cmocka_unit_test(a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended),
+        cmocka_unit_test(a_free_on_a_stream_that_another_devices_reset_has_ended_frees),
+        cmocka_unit_test(memory_that_another_device_has_used_goes_on_after_that_ones_reset),
         cmocka_unit_test(a_point_of_before_is_asked_of_no_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
