@@ -80,9 +80,8 @@ static strata_status free_on_own_stream(strata_resource *top, const strata_block
     return status;
 }
 
-/* A free has failed since a device was reset. If that is another one, whose stream was named, the order that the
- * program had made by the stream has gone with it. */
-static __attribute__((noinline, cold)) strata_status free_after_reset(strata_resource *top, const strata_block *block)
+/* The order that the program had made by a stream of another device has gone with that. */
+strata_status strata_free_after_reset(strata_resource *top, const strata_block *block)
 {
     strata_device *device = top->stack->device;
     if (!strata_device_is_usable_now(device))
@@ -103,7 +102,7 @@ free_from_top(strata_resource *top, const strata_block *block, CUstream stream, 
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = own ? free_on_own_stream(top, block) : top->ops->deallocate(top, block, stream);
-    return strata_ends_without_driver(status) ? free_after_reset(top, block) : status;
+    return strata_ends_without_driver(status) ? strata_free_after_reset(top, block) : status;
 }
 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream)

@@ -23,6 +23,10 @@ static inline bool strata_ends_without_driver(strata_status status)
  * report of live blocks has it. SUCCESS for any block. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
+/* After a free through the outermost layer that strata_ends_without_driver. If the reset device is another one, whose
+ * stream was named, the block is freed behind all work of its own device; else as above. */
+strata_status strata_free_after_reset(strata_resource *top, const strata_block *block);
+
 /* Frees a block through the outermost layer: on `stream`, or as strata_free_on_own_stream. Neither pointer is NULL; the
  * block may be empty. */
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);

@@ -118,7 +118,7 @@ strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_
     const strata_status status = strata_free_on_own_stream(self, block, entry, thread);
     if (__builtin_expect(status == STRATA_SUCCESS, 1))
         return status;
-    return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
+    return strata_ends_without_driver(status) ? strata_free_after_reset(self, block) : status;
 }
 
 strata_status strata_top_allocate_directly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
@@ -139,7 +139,7 @@ strata_status strata_top_deallocate_own(strata_resource *self, const strata_bloc
     const strata_status status = self->ops->deallocate_own(self, block, entry, timeline);
     if (__builtin_expect(status == STRATA_FREE_COMPLETE || status == STRATA_SUCCESS, 1))
         return STRATA_SUCCESS;
-    return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
+    return strata_ends_without_driver(status) ? strata_free_after_reset(self, block) : status;
 }
 
 static const strata_resource_ops forwarders = {

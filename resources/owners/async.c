@@ -44,12 +44,22 @@ typedef struct async {
 
 /* ---- allocating ---- */
 
-/* After SUCCESS *result is the driver's answer. */
-static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address,
-                                            CUresult *result)
+/* A known stream may be of another device, which a reset ends with its streams. `timeline`: of a known stream, or NULL.
+ */
+static inline strata_status check_devices(async *self, const strata_timeline *timeline)
+{
+    const strata_status status = strata_check_device_lately(self->device);
+    if (__builtin_expect(status != STRATA_SUCCESS || !timeline || timeline->device == self->device, 1))
+        return status;
+    return strata_check_device_lately(timeline->device);
+}
+
+/* After SUCCESS *result is the driver's answer. `timeline`: as in check_devices. */
+static inline strata_status allocate_memory(async *self, const strata_request *request, const strata_timeline *timeline,
+                                            CUdeviceptr *address, CUresult *result)
 {
     strata_call_scope scope;
-    strata_status status = strata_check_device_lately(self->device);
+    strata_status status = check_devices(self, timeline);
     if (__builtin_expect(status == STRATA_SUCCESS, 1))
         status = strata_call_scope_enter(&scope, self->device,
                                          strata_call_scope_for(request->stream) | STRATA_CALL_SCOPE_RELAXED);
@@ -65,10 +75,12 @@ static __attribute__((cold)) strata_status fail_free(CUresult result, CUdevicept
     return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)address);
 }
 
-static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream)
+/* `timeline`: as in check_devices. */
+static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream,
+                                        const strata_timeline *timeline)
 {
     strata_call_scope scope;
-    strata_status status = strata_check_device_lately(self->device);
+    strata_status status = check_devices(self, timeline);
     if (__builtin_expect(status == STRATA_SUCCESS, 1))
         status =
             strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
@@ -119,7 +131,7 @@ static strata_status allocate_recorded(async *self, const strata_request *reques
     strata_status status = strata_use_record_begin(&record, self->device, request->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    status = allocate_memory(self, request, &address, result);
+    status = allocate_memory(self, request, record.stream.known ? record.stream.timeline : NULL, &address, result);
     if (status != STRATA_SUCCESS || *result != CUDA_SUCCESS) {
         strata_use_record_cancel(&record);
         return status;
@@ -195,7 +207,7 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
         return allocate_slow(self, request, out);
     CUdeviceptr address = 0;
     CUresult result;
-    strata_status status = allocate_memory(self, request, &address, &result);
+    strata_status status = allocate_memory(self, request, timeline, &address, &result);
     if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
         *out = (strata_block){0};
         return status;
@@ -288,7 +300,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
         status = strata_timeline_order(&waiting, upto);
     if (status != STRATA_SUCCESS)
         return status;
-    if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)
+    if ((status = free_memory(self, block->address, handle, NULL)) != STRATA_SUCCESS)
         return status;
     *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(waiting.timeline));
     return STRATA_SUCCESS;
@@ -302,7 +314,7 @@ static strata_status free_on_unknown(async *self, strata_entry *entry, const str
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin(); /* while the timeline is locked */
-    status = free_memory(self, block->address, stream->handle);
+    status = free_memory(self, block->address, stream->handle, NULL);
     if (status == STRATA_SUCCESS) {
         *reap =
             strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(record.stream.timeline));
@@ -317,7 +329,7 @@ static strata_status free_on_unknown(async *self, strata_entry *entry, const str
 static inline strata_status free_on_known(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
                                           const strata_timeline *timeline, bool *reap)
 {
-    strata_status status = free_memory(self, block->address, stream);
+    strata_status status = free_memory(self, block->address, stream, timeline);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(timeline));

@@ -452,7 +452,7 @@ static __attribute__((noinline)) strata_status top_free_retired(pool *self, stra
                                                                 const strata_block *block)
 {
     const strata_status status = free_retired_own(self, entry, block);
-    return strata_ends_without_driver(status) ? strata_free_without_driver(&self->resource, block) : status;
+    return strata_ends_without_driver(status) ? strata_free_after_reset(&self->resource, block) : status;
 }
 
 /* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose

@@ -50,13 +50,12 @@ struct pool;
 struct pool_need;
 
 typedef struct pool_policy {
-    double share;       /* of the peak, from the start; constant once started, as the next */
-    double buys;        /* of the peak, for each chunk moved after the first ones */
-    bool spares_polls;  /* streams are often asked for want of memory; guarded by map_lock, like all below */
-    uint64_t peak;      /* most live bytes, by the slow calls; with decay of this window */
-    uint64_t last_peak; /* with decay: of the window before */
-    _Atomic uint64_t
-        moved; /* chunks, for requests that were served by it, of each some; any thread, relaxed, like the next */
+    double share;                /* of the peak, from the start; constant once started, as the next */
+    double buys;                 /* of the peak, for each chunk moved after the first ones */
+    bool spares_polls;           /* streams are often asked for want of memory; guarded by map_lock, like all below */
+    uint64_t peak;               /* most live bytes, by the slow calls; with decay of this window */
+    uint64_t last_peak;          /* with decay: of the window before */
+    _Atomic uint64_t moved;      /* chunks, some for each request; any thread, relaxed, like the next two */
     _Atomic uint64_t limit_seen; /* nearest limit when last looked at */
     _Atomic uint64_t allowed;    /* then */
 } pool_policy;

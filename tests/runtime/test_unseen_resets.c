@@ -399,8 +399,9 @@ static const tried calls_between[] = {
 
 static void count_uses_of_streams(const char *name, uint64_t times, void *data)
 {
-    static const char *const uses[] = {"cuStreamWaitEvent",   "cuStreamSynchronize", "cuStreamQuery",
-                                       "cuStreamIsCapturing", "cuStreamGetId",       "cuMemFreeAsync"};
+    static const char *const uses[] = {"cuStreamWaitEvent",      "cuStreamSynchronize", "cuStreamQuery",
+                                       "cuStreamIsCapturing",    "cuStreamGetId",       "cuMemFreeAsync",
+                                       "cuMemAllocFromPoolAsync"};
     for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
         *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? times : 0;
 }
@@ -506,6 +507,33 @@ static void child_frees_on_a_stream_that_has_ended_there(void)
     child_ok(strata_runtime_destroy(all.runtime));
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
     child_ok(strata_runtime_destroy(second));
+}
+
+/* The first device's memory, requested on a stream of the second one. */
+static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void)
+{
+    strata_runtime *second;
+    CUcontext context;
+    strata_block refused;
+    size_t bytes;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.stream, &all.block));
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* as in child_makes_the_call */
+    const uint64_t before = uses_of_streams_so_far();
+    if (strcmp(getenv("TEST_STACK"), "async") == 0)
+        child_status(strata_runtime_allocate(all.runtime, BYTES, all.stream, &refused), STRATA_ERROR_DEVICE_RESET);
+    child_check(uses_of_streams_so_far() == before);
+    child_ok(strata_runtime_deallocate(all.runtime, &all.block));
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_check(strata_runtime_bytes_outstanding(all.runtime) == 0);
+    child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    child_ok(strata_runtime_destroy(all.runtime));
 }
 
 /* The driver gives handles out again. */
@@ -636,6 +664,21 @@ static void a_free_on_a_stream_that_another_devices_reset_has_ended_frees(void *
     run_on_stacks("child_frees_on_a_stream_that_has_ended_there", "TEST_SEEN");
 }
 
+/* A guard writes to a new block on its stream. */
+static void what_was_requested_on_a_stream_that_another_devices_reset_has_ended_is_freed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        char stack[64];
+        if (strncmp(stacks[i], "guard, ", 7) == 0)
+            continue;
+        snprintf(stack, sizeof stack, "TEST_STACK=%s", stacks[i]);
+        printf("%s\n", stack);
+        test_child_run("child_frees_what_was_requested_on_a_stream_that_has_ended_there",
+                       (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", stack, NULL});
+    }
+}
+
 static void a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended(void **state)
 {
     (void)state;
@@ -675,6 +718,7 @@ int main(int argument_count, char **arguments)
         TEST_SCENARIO(child_names_a_stream_of_the_device_that_was_reset),
         TEST_SCENARIO(child_makes_streams_by_handles_that_have_ended),
         TEST_SCENARIO(child_frees_on_a_stream_that_has_ended_there),
+        TEST_SCENARIO(child_frees_what_was_requested_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_goes_on_with_memory_that_was_used_there),
         TEST_SCENARIO(child_asks_a_point_of_before),
     };
@@ -687,6 +731,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_names_a_stream_of_another_device_that_was_reset),
         cmocka_unit_test(a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended),
         cmocka_unit_test(a_free_on_a_stream_that_another_devices_reset_has_ended_frees),
+        cmocka_unit_test(what_was_requested_on_a_stream_that_another_devices_reset_has_ended_is_freed),
         cmocka_unit_test(memory_that_another_device_has_used_goes_on_after_that_ones_reset),
         cmocka_unit_test(a_point_of_before_is_asked_of_no_event),
     };
