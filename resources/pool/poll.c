@@ -72,7 +72,7 @@ bool pool_is_time_to_poll(pool *self, const pool_need *need)
 }
 
 /* Where each stream cuts its own memory, though another's fits, what is free comes in ever smaller parts: eight streams
- * held 1.65 times what was live, not 1.26. A request asks about one stream on the average. */
+ * held 1.65 times what was live, not 1.2. A request asks about one stream on the average. */
 void pool_ask_for_better_fit(pool *self, const pool_need *need)
 {
     const uint16_t number = need->stream->timeline->number;
