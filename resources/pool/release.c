@@ -120,12 +120,17 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     return status;
 }
 
-/* With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
+/* After the last of it no call is made: each later reset asks again.
+ *
+ * With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
 static uint64_t abandon(pool *self)
 {
     strata_call_scope scope;
-    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
-        STRATA_SUCCESS)
+    strata_lock_take(&self->map_lock);
+    const bool over = self->store.given_up || !self->store.source->remappable;
+    strata_lock_release(&self->map_lock);
+    if (over || strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+                    STRATA_SUCCESS)
         return 0;
     strata_lock_take(&self->map_lock);
     const uint64_t before = self->store.reserved;
