@@ -114,8 +114,8 @@ typedef struct pool {
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* magazines by size; written under lock */
     uint32_t requests_since_poll;       /* guarded by lock, like the next two */
-    uint32_t vain;                      /* requests without a question, after so many in vain */
-    uint32_t quiet_left;                /* of these */
+    uint32_t vain;                      /* requests that ask nothing after a vain question; doubled by each */
+    uint32_t quiet_left;                /* requests that ask nothing from now on */
     _Atomic bool started;               /* set under lock */
 } pool;
 

@@ -205,7 +205,8 @@ void pool_lower_peak(pool *self)
     const uint64_t reserved = self->store.reserved;
     policy->peak = policy->peak < reserved ? policy->peak : reserved;
     policy->last_peak = policy->last_peak < reserved ? policy->last_peak : reserved;
-    atomic_fetch_and_explicit(&policy->moved, reserved ? UINT64_MAX : 0, memory_order_relaxed);
+    if (!reserved)
+        atomic_store_explicit(&policy->moved, 0, memory_order_relaxed);
     policy->spares_polls = policy->spares_polls && reserved;
 }
 

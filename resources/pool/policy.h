@@ -81,7 +81,7 @@ uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need, uint64
 /* Least growth where it has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
 
-/* For a request that was served by so many chunks that moved. */
+/* Of one step of a request, so many chunks. */
 void pool_policy_record_moves(struct pool *self, uint64_t chunks);
 
 /* How many moves are paid for: beyond the first ones. No lock is held. */
