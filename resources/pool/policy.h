@@ -21,8 +21,8 @@ enum {
     POOL_SHARE_MOST = 1000000,  /* thousandths; never moved while half of what is left suffices */
     POOL_BUY = 2,               /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
                                    go on moving stop soon */
-    POOL_BUY_MOST = 4,          /* chunks that count of what one request moves: large requests, which move many, let
-                                   copies of gnn_train hold 1.119 in the mean, not 1.093 */
+    POOL_BUY_MOST = 8,          /* chunks that count of what one request moves: large requests, which move many, let
+                                   copies of gnn_train hold 1.119 in the mean, not 1.097 */
     POOL_MOVES_FREE = 32,       /* chunks that are moved before the first buys: without them copies of gpt_train hold
                                    1.058 in the mean, not 1.037 */
     POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
