@@ -19,6 +19,7 @@ typedef struct runtime_object {
     PyObject *registered;    /* a set of the handles that register_stream made known; NULL: none */
     bool owned;              /* made by Runtime(): destroyed with the object */
     unsigned calls;          /* that other threads are in without the GIL; guarded by the GIL */
+    unsigned entered;        /* budgets and scopes of it that threads are in; guarded by the GIL */
     pid_t pid;               /* of the process that made it */
 } runtime_object;
 

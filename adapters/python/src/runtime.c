@@ -113,7 +113,7 @@ strata_status runtime_destroy(runtime_object *self)
     strata_status status = STRATA_SUCCESS;
     if (!self->owned || !runtime)
         return status;
-    if (self->calls)
+    if (self->calls || self->entered)
         return STRATA_ERROR_BUSY;
     self->runtime = NULL; /* other threads find it closed meanwhile */
     Py_BEGIN_ALLOW_THREADS status = strata_runtime_destroy(runtime);

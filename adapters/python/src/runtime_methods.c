@@ -182,8 +182,9 @@ static PyObject *runtime_close(PyObject *object, PyObject *ignored)
     }
     const strata_status status = runtime_destroy(self);
     if (status == STRATA_ERROR_BUSY)
-        return errors_raise_text(status, "the runtime has buffers, views, streams or calls under way; free and close "
-                                         "them first, or drop the runtime, which ends with the last of them");
+        return errors_raise_text(status, "the runtime has buffers, views or streams, threads in its budgets or "
+                                         "scopes, or calls under way; free, close and leave them first, or drop "
+                                         "the runtime, which ends with the last of them");
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
