@@ -391,6 +391,37 @@ def test_values_are_set_from_texts(runtime):
         assert not isinstance(caught.value, strata.StackSyntaxError)
 
 
+@pytest.mark.parametrize("call", ["allocate", "stream", "trim", "set", "synchronize"])
+def test_a_runtime_that_an_argument_closes_is_refused(call):
+    runtime = strata.Runtime("budget, statistics, pool")
+
+    class Closes:
+        def __index__(self):
+            runtime.close()
+            return 4096
+
+        def __str__(self):
+            runtime.close()
+            return "4KiB"
+
+        def __cuda_stream__(self):
+            runtime.close()
+            return (0, 0)
+
+    class Stream:
+        __cuda_stream__ = Closes.__cuda_stream__
+
+    calls = {
+        "allocate": lambda: runtime.allocate(Closes()),
+        "stream": lambda: runtime.allocate(100, Stream()),
+        "trim": lambda: runtime.trim(Closes()),
+        "set": lambda: runtime.set("budget.limit", Closes()),
+        "synchronize": lambda: runtime.synchronize(Stream()),
+    }
+    with pytest.raises(ValueError, match="closed"):
+        calls[call]()
+
+
 def test_a_runtime_is_not_closed_under_another_threads_call():
     """Threads report and allocate while another one closes: each call either works or finds the runtime closed."""
     for _ in range(20):

@@ -172,16 +172,15 @@ PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject
     PyObject *bytes, *stream = Py_None, *tag = Py_None;
     Py_ssize_t alignment = 0;
     strata_request request = {0};
-    strata_runtime *of = runtime_of(runtime);
     strata_status status;
-    if (!of ||
-        !PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$nO:allocate", names, &bytes, &stream, &alignment,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$nO:allocate", names, &bytes, &stream, &alignment,
                                      &tag) ||
         !convert_size(bytes, "nbytes", &request.bytes) || !convert_stream(stream, &request.stream) ||
         !convert_tag(tag, &request.tag))
         return NULL;
     request.alignment = (size_t)alignment;
-    buffer_object *self = new_buffer(runtime, request.stream, stream);
+    strata_runtime *of = runtime_of(runtime);
+    buffer_object *self = of ? new_buffer(runtime, request.stream, stream) : NULL;
     if (!self)
         return NULL;
     RUNTIME_CALL_BEGIN(runtime)

@@ -97,7 +97,8 @@ strata_status runtime_destroy(runtime_object *self);
 PyObject *runtime_made(PyObject *module, PyObject *ignored);
 PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 
-/* The runtime of an open object; NULL with an exception: it is closed. */
+/* The runtime of an open object; NULL with an exception: it is closed. Conversions of arguments run code of the program
+ * that may close it: ask after them. */
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
 
