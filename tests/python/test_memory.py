@@ -322,6 +322,42 @@ def test_buffers_in_circles_are_freed_by_the_collector(runtime):
     assert runtime.usage()["live_blocks"] == 0
 
 
+@pytest.mark.parametrize("hold", ["allocation", "view", "open use", "use", "begun use"])
+def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold):
+    """The stream's finalizer runs first, so that its handle is dead when the memory is freed."""
+
+    class Worker:
+        def __init__(self):
+            self.handle = driver.make_stream()
+
+        def __cuda_stream__(self):
+            return (0, self.handle)
+
+        def __del__(self):
+            driver.destroy_stream(self.handle)
+
+    worker = Worker()
+    buffer = runtime.allocate(4096, worker if hold in ("allocation", "view") else None)
+    if hold != "use":
+        driver.fill(buffer, 1, worker.handle)
+    if hold == "view":
+        buffer = buffer.view("float32")
+    elif hold == "open use":
+        buffer.use_until_free(worker)
+    elif hold != "allocation":
+        buffer = buffer.use(worker)
+        if hold == "begun use":
+            buffer.__enter__()
+    worker.held = buffer
+    del worker, buffer
+    gc.collect()
+    assert runtime.usage()["live_blocks"] == 0
+    stream = runtime.stream()
+    with runtime.allocate(4096, stream) as again:  # memory of before, whose fill is complete
+        driver.fill(again, 2, stream.handle)
+    stream.close()
+
+
 def test_a_closed_runtime_is_refused_and_a_busy_one_stays():
     runtime = strata.Runtime("pool")
     buffer = runtime.allocate(10)

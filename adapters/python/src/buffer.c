@@ -73,10 +73,39 @@ strata_status buffer_release(buffer_object *self)
     return status;
 }
 
+/* A program's stream object may hold the buffer that it names. */
+int buffer_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    buffer_object *self = (buffer_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->stream);
+    Py_VISIT(self->streams);
+    Py_VISIT(self->runtime);
+    return 0;
+}
+
+int buffer_clear(PyObject *object)
+{
+    buffer_object *self = (buffer_object *)object;
+    if (self->streams && self->ref && self->pid == getpid())
+        buffer_mark_unrecorded(self->ref);
+    Py_CLEAR(self->stream);
+    Py_CLEAR(self->streams);
+    return 0;
+}
+
+/* Of a circle, by the collector, which calls the finalizers of all objects in it before it frees one: that of a stream
+ * may have destroyed the handle. Without the object the free waits for the device. */
+void buffer_finalize(PyObject *object)
+{
+    buffer_clear(object);
+}
+
 void buffer_dealloc(PyObject *object)
 {
     buffer_object *self = (buffer_object *)object;
     PyObject *type, *value, *trace;
+    PyObject_GC_UnTrack(object);
     PyErr_Fetch(&type, &value, &trace);
     if (self->weak)
         PyObject_ClearWeakRefs(object);

@@ -232,6 +232,9 @@ static PyType_Slot buffer_slots[] = {
      "handle behind a bare number may be dead by then, and the free waits for the whole device, unless the\n"
      "stream was registered or free() names one."},
     {Py_tp_dealloc, buffer_dealloc},
+    {Py_tp_traverse, buffer_traverse},
+    {Py_tp_clear, buffer_clear},
+    {Py_tp_finalize, buffer_finalize},
     {Py_tp_repr, buffer_repr},
     {Py_tp_getset, buffer_attributes},
     {Py_tp_methods, buffer_methods},
@@ -242,7 +245,7 @@ static PyType_Slot buffer_slots[] = {
 static PyType_Spec buffer_spec = {
     .name = "strata.Buffer",
     .basicsize = sizeof(buffer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
     .slots = buffer_slots,
 };
 

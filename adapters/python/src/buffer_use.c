@@ -90,11 +90,39 @@ static PyObject *use_exit(PyObject *object, PyObject *arguments)
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
+static int use_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    use_object *self = (use_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->buffer);
+    Py_VISIT(self->stream);
+    return 0;
+}
+
+/* A use that has begun is finished without its handle. */
+static int use_clear(PyObject *object)
+{
+    use_object *self = (use_object *)object;
+    if (self->ref && self->buffer->pid == getpid()) {
+        buffer_mark_unrecorded(self->ref);
+        self->access = STRATA_ACCESS_NONE;
+    }
+    Py_CLEAR(self->stream);
+    return 0;
+}
+
+/* As buffer_finalize. */
+static void use_finalize(PyObject *object)
+{
+    use_clear(object);
+}
+
 /* A use that has begun and was dropped, say by a generator, is finished: the work may have been submitted. */
 static void use_dealloc(PyObject *object)
 {
     use_object *self = (use_object *)object;
     PyObject *type, *value, *trace;
+    PyObject_GC_UnTrack(object);
     PyErr_Fetch(&type, &value, &trace);
     if (self->ref && self->buffer->pid == getpid()) {
         PyObject *done = use_exit(object, NULL);
@@ -117,6 +145,9 @@ static PyMethodDef use_methods[] = {
 static PyType_Slot use_slots[] = {
     {Py_tp_doc, "A use of a buffer on a stream, from Buffer.use(). It begins and ends on one thread."},
     {Py_tp_dealloc, use_dealloc},
+    {Py_tp_traverse, use_traverse},
+    {Py_tp_clear, use_clear},
+    {Py_tp_finalize, use_finalize},
     {Py_tp_methods, use_methods},
     {0, NULL},
 };
@@ -124,7 +155,7 @@ static PyType_Slot use_slots[] = {
 static PyType_Spec use_spec = {
     .name = "strata.Use",
     .basicsize = sizeof(use_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
     .slots = use_slots,
 };
 

@@ -117,6 +117,9 @@ bool stream_check(PyObject *object);
 extern PyTypeObject *buffer_type;
 int buffer_add(PyObject *module);
 void buffer_dealloc(PyObject *self);
+int buffer_traverse(PyObject *self, visitproc visit, void *arg);
+int buffer_clear(PyObject *self);
+void buffer_finalize(PyObject *self);
 PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject *keywords);
 
 /* The reference of a live buffer; NULL with an exception: it was freed. */
