@@ -322,6 +322,25 @@ def test_buffers_in_circles_are_freed_by_the_collector(runtime):
     assert runtime.usage()["live_blocks"] == 0
 
 
+def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
+    use, errors = runtime.allocate(4096).use(None), []
+    use.__enter__()
+
+    def leave():
+        try:
+            use.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1 and "on the thread that entered it" in errors[0]
+    use.__exit__(None, None, None)
+    del use
+    assert runtime.usage()["live_blocks"] == 0
+
+
 @pytest.mark.parametrize("hold", ["allocation", "view", "open use", "use", "begun use"])
 def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold):
     """The stream's finalizer runs first, so that its handle is dead when the memory is freed."""
