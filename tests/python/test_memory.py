@@ -322,6 +322,29 @@ def test_buffers_in_circles_are_freed_by_the_collector(runtime):
     assert runtime.usage()["live_blocks"] == 0
 
 
+def test_naming_a_stream_again_keeps_one_object(runtime, driver):
+    handle, other = driver.make_stream(), driver.make_stream()
+
+    class Named:
+        live = 0
+
+        def __init__(self, number):
+            self.ptr = number
+            Named.live += 1
+
+        def __del__(self):
+            Named.live -= 1
+
+    with runtime.allocate(4096) as buffer:
+        for _ in range(100):
+            buffer.use_until_free(Named(handle))
+            buffer.use_until_free(Named(other))
+        assert Named.live == 2
+        driver.fill(buffer, 1, other)
+    for stream in (handle, other):
+        driver.destroy_stream(stream)
+
+
 def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
     use, errors = runtime.allocate(4096).use(None), []
     use.__enter__()
