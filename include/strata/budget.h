@@ -75,7 +75,7 @@ typedef struct strata_budget_account_options {
     void *soft_data;
 } strata_budget_account_options;
 
-/* Opens an account below `parent`. Errors: OUT_OF_HOST_MEMORY. */
+/* Opens an account below `parent`, until it is closed or its stack ends. Errors: OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_budget_account_open(strata_budget_account *parent,
                                                     const strata_budget_account_options *options,
                                                     strata_budget_account **out);

@@ -20,6 +20,10 @@
 /* CCCL 3.0 and 3.1 have it all behind this name; it must come before the first include of the header below. */
 #if CCCL_VERSION < 3002000 && !defined(LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE)
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
+#ifdef _CUDA_MEMORY_RESOURCE /* its include guard */
+#error "<cuda/memory_resource> before <strata/cuda_mr.hpp> is empty in CCCL before 3.2: include this header first, \
+or define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE for the file"
+#endif
 #endif
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>

@@ -90,29 +90,34 @@ static inline cudaError_t strata_replaced_cudaGetLastError(void)
 }
 
 #ifdef __cplusplus
-/* The overloads of cuda_runtime.h. */
+/* The overloads of cuda_runtime.h, which also take pointers to const and volatile. */
+template <class T> static inline void **strata_replaced_out(T **address)
+{
+    return static_cast<void **>(static_cast<void *>(address));
+}
+
 template <class T> static inline cudaError_t strata_replaced_cudaMalloc(T **address, size_t bytes)
 {
-    return strata_replaced_cudaMalloc(reinterpret_cast<void **>(address), bytes);
+    return strata_replaced_cudaMalloc(strata_replaced_out(address), bytes);
 }
 
 template <class T>
 static inline cudaError_t strata_replaced_cudaMallocPitch(T **address, size_t *pitch, size_t width, size_t height)
 {
-    return strata_replaced_cudaMallocPitch(reinterpret_cast<void **>(address), pitch, width, height);
+    return strata_replaced_cudaMallocPitch(strata_replaced_out(address), pitch, width, height);
 }
 
 template <class T>
 static inline cudaError_t strata_replaced_cudaMallocAsync(T **address, size_t bytes, cudaStream_t stream)
 {
-    return strata_replaced_cudaMallocAsync(reinterpret_cast<void **>(address), bytes, stream);
+    return strata_replaced_cudaMallocAsync(strata_replaced_out(address), bytes, stream);
 }
 
 template <class T>
 static inline cudaError_t strata_replaced_cudaMallocAsync(T **address, size_t bytes, cudaMemPool_t pool,
                                                           cudaStream_t stream)
 {
-    return cudaMallocFromPoolAsync(reinterpret_cast<void **>(address), bytes, pool, stream);
+    return cudaMallocFromPoolAsync(strata_replaced_out(address), bytes, pool, stream);
 }
 #endif
 

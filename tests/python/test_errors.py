@@ -40,6 +40,9 @@ def test_bad_arguments_are_value_errors():
     for call in (lambda: strata.Runtime("pool", events="never"), lambda: strata.set_mode("quick"), lambda: strata.tag("x" * 300)):
         with pytest.raises(ValueError):
             call()
+    for streams in (-1, 1 << 32):
+        with pytest.raises(ValueError, match="^stream_capacity: "):
+            strata.Runtime("pool", stream_capacity=streams)
     with pytest.raises(strata.Error):
         strata.Runtime("pool", device=99)
 

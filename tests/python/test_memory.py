@@ -322,6 +322,84 @@ def test_buffers_in_circles_are_freed_by_the_collector(runtime):
     assert runtime.usage()["live_blocks"] == 0
 
 
+def test_naming_a_stream_again_keeps_one_object(runtime, driver):
+    handle, other = driver.make_stream(), driver.make_stream()
+
+    class Named:
+        live = 0
+
+        def __init__(self, number):
+            self.ptr = number
+            Named.live += 1
+
+        def __del__(self):
+            Named.live -= 1
+
+    with runtime.allocate(4096) as buffer:
+        for _ in range(100):
+            buffer.use_until_free(Named(handle))
+            buffer.use_until_free(Named(other))
+        assert Named.live == 2
+        driver.fill(buffer, 1, other)
+    for stream in (handle, other):
+        driver.destroy_stream(stream)
+
+
+def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
+    use, errors = runtime.allocate(4096).use(None), []
+    use.__enter__()
+
+    def leave():
+        try:
+            use.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1 and "on the thread that entered it" in errors[0]
+    use.__exit__(None, None, None)
+    del use
+    assert runtime.usage()["live_blocks"] == 0
+
+
+@pytest.mark.parametrize("hold", ["allocation", "view", "open use", "use", "begun use"])
+def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold):
+    """The stream's finalizer runs first, so that its handle is dead when the memory is freed."""
+
+    class Worker:
+        def __init__(self):
+            self.handle = driver.make_stream()
+
+        def __cuda_stream__(self):
+            return (0, self.handle)
+
+        def __del__(self):
+            driver.destroy_stream(self.handle)
+
+    worker = Worker()
+    buffer = runtime.allocate(4096, worker if hold in ("allocation", "view") else None)
+    if hold != "use":
+        driver.fill(buffer, 1, worker.handle)
+    if hold == "view":
+        buffer = buffer.view("float32")
+    elif hold == "open use":
+        buffer.use_until_free(worker)
+    elif hold != "allocation":
+        buffer = buffer.use(worker)
+        if hold == "begun use":
+            buffer.__enter__()
+    worker.held = buffer
+    del worker, buffer
+    gc.collect()
+    assert runtime.usage()["live_blocks"] == 0
+    stream = runtime.stream()
+    with runtime.allocate(4096, stream) as again:  # memory of before, whose fill is complete
+        driver.fill(again, 2, stream.handle)
+    stream.close()
+
+
 def test_a_closed_runtime_is_refused_and_a_busy_one_stays():
     runtime = strata.Runtime("pool")
     buffer = runtime.allocate(10)
@@ -389,6 +467,37 @@ def test_values_are_set_from_texts(runtime):
         with pytest.raises(strata.InvalidValueError, match="^value: budget.limit: ") as caught:
             runtime.set("budget.limit", wrong)
         assert not isinstance(caught.value, strata.StackSyntaxError)
+
+
+@pytest.mark.parametrize("call", ["allocate", "stream", "trim", "set", "synchronize"])
+def test_a_runtime_that_an_argument_closes_is_refused(call):
+    runtime = strata.Runtime("budget, statistics, pool")
+
+    class Closes:
+        def __index__(self):
+            runtime.close()
+            return 4096
+
+        def __str__(self):
+            runtime.close()
+            return "4KiB"
+
+        def __cuda_stream__(self):
+            runtime.close()
+            return (0, 0)
+
+    class Stream:
+        __cuda_stream__ = Closes.__cuda_stream__
+
+    calls = {
+        "allocate": lambda: runtime.allocate(Closes()),
+        "stream": lambda: runtime.allocate(100, Stream()),
+        "trim": lambda: runtime.trim(Closes()),
+        "set": lambda: runtime.set("budget.limit", Closes()),
+        "synchronize": lambda: runtime.synchronize(Stream()),
+    }
+    with pytest.raises(ValueError, match="closed"):
+        calls[call]()
 
 
 def test_a_runtime_is_not_closed_under_another_threads_call():

@@ -177,6 +177,41 @@ def test_a_scope_counts_until_the_free(runtime):
     assert epoch.read()["bytes"]["total"] == 3 * MIB  # as it was
 
 
+def test_budgets_and_scopes_end_with_their_runtime():
+    runtime = strata.Runtime("budget, statistics, pool")
+    outer = strata.budget("4MiB", runtime=runtime)
+    with outer:
+        budget = strata.budget("1MiB", runtime=runtime)
+    scope, read = strata.scope(runtime=runtime), strata.scope(runtime=runtime)
+    read.close()
+    runtime.close()
+    assert budget.closed and outer.closed
+    for refused in (
+        lambda: budget.peak,
+        budget.usage,
+        budget.__enter__,
+        lambda: setattr(budget, "limit", "50%"),
+        scope.read,
+        scope.__enter__,
+    ):
+        with pytest.raises(ValueError, match="runtime is closed"):
+            refused()
+    assert read.read()["requested"] == 0  # as it was
+    budget.close()
+    scope.close()
+
+
+@pytest.mark.parametrize("kind", [strata.budget, strata.scope])
+def test_a_runtime_is_not_closed_while_a_thread_is_in_its_scopes(kind):
+    runtime = strata.Runtime("budget, statistics, pool")
+    with kind(runtime=runtime):
+        with pytest.raises(strata.Error, match="leave them first") as caught:
+            runtime.close()
+        assert caught.value.status_name == "STRATA_ERROR_BUSY"
+        runtime.allocate("1MiB").free()
+    runtime.close()
+
+
 def test_all_three_together(runtime):
     with strata.tag("request 17"), strata.budget("2MiB", runtime=runtime) as budget, strata.scope(runtime=runtime) as scope:
         buffer = runtime.allocate(MIB)

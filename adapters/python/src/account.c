@@ -15,11 +15,18 @@ typedef struct account_object {
 
 static PyTypeObject *account_type;
 
+/* An account ends with its stack, too. */
+static bool is_open(const account_object *self)
+{
+    return self->account && self->runtime->runtime;
+}
+
 static strata_budget_account *open_account(account_object *self)
 {
-    if (!self->account)
-        PyErr_SetString(PyExc_ValueError, "the budget is closed");
-    return self->account;
+    if (is_open(self))
+        return self->account;
+    PyErr_SetString(PyExc_ValueError, self->account ? "the budget's runtime is closed" : "the budget is closed");
+    return NULL;
 }
 
 /* The innermost account that this thread is in, of the runtime; NULL: none. */
@@ -176,6 +183,7 @@ static PyObject *account_enter(PyObject *object, PyObject *ignored)
         return NULL;
     }
     self->entered++;
+    self->runtime->entered++;
     return Py_NewRef(object);
 }
 
@@ -187,6 +195,7 @@ static PyObject *account_exit(PyObject *object, PyObject *arguments)
         return NULL;
     const strata_status status = strata_budget_enter(scopes_innermost(SCOPE_BUDGET)->previous, NULL);
     self->entered--;
+    self->runtime->entered--;
     scopes_pop(SCOPE_BUDGET);
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
@@ -240,7 +249,7 @@ static int set_limit(PyObject *self, PyObject *value, void *ignored)
 {
     (void)ignored;
     strata_amount limit;
-    if (!open_account((account_object *)self) || !convert_limit(value, "limit", &limit))
+    if (!convert_limit(value, "limit", &limit) || !open_account((account_object *)self))
         return -1;
     const strata_status status = set_limit_of((account_object *)self, &limit);
     if (status != STRATA_SUCCESS)
@@ -265,14 +274,14 @@ static PyObject *get_peak(PyObject *self, void *ignored)
 static PyObject *get_closed(PyObject *self, void *ignored)
 {
     (void)ignored;
-    return PyBool_FromLong(((account_object *)self)->account == NULL);
+    return PyBool_FromLong(!is_open((account_object *)self));
 }
 
 static PyGetSetDef account_attributes[] = {
     {"limit", get_limit, set_limit, "The most bytes, or None; may be set, also to \"2GiB\" or \"50%\".", NULL},
     {"in_use", get_in_use, NULL, "Bytes of live and freed but incomplete blocks.", NULL},
     {"peak", get_peak, NULL, "The most bytes in use at once.", NULL},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {"closed", get_closed, NULL, "Whether it was closed, or its runtime.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

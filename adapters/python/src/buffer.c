@@ -73,10 +73,39 @@ strata_status buffer_release(buffer_object *self)
     return status;
 }
 
+/* A program's stream object may hold the buffer that it names. */
+int buffer_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    buffer_object *self = (buffer_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->stream);
+    Py_VISIT(self->streams);
+    Py_VISIT(self->runtime);
+    return 0;
+}
+
+int buffer_clear(PyObject *object)
+{
+    buffer_object *self = (buffer_object *)object;
+    if (self->streams && self->ref && self->pid == getpid())
+        buffer_mark_unrecorded(self->ref);
+    Py_CLEAR(self->stream);
+    Py_CLEAR(self->streams);
+    return 0;
+}
+
+/* Of a circle, by the collector, which calls the finalizers of all objects in it before it frees one: that of a stream
+ * may have destroyed the handle. Without the object the free waits for the device. */
+void buffer_finalize(PyObject *object)
+{
+    buffer_clear(object);
+}
+
 void buffer_dealloc(PyObject *object)
 {
     buffer_object *self = (buffer_object *)object;
     PyObject *type, *value, *trace;
+    PyObject_GC_UnTrack(object);
     PyErr_Fetch(&type, &value, &trace);
     if (self->weak)
         PyObject_ClearWeakRefs(object);
@@ -172,16 +201,15 @@ PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject
     PyObject *bytes, *stream = Py_None, *tag = Py_None;
     Py_ssize_t alignment = 0;
     strata_request request = {0};
-    strata_runtime *of = runtime_of(runtime);
     strata_status status;
-    if (!of ||
-        !PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$nO:allocate", names, &bytes, &stream, &alignment,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$nO:allocate", names, &bytes, &stream, &alignment,
                                      &tag) ||
         !convert_size(bytes, "nbytes", &request.bytes) || !convert_stream(stream, &request.stream) ||
         !convert_tag(tag, &request.tag))
         return NULL;
     request.alignment = (size_t)alignment;
-    buffer_object *self = new_buffer(runtime, request.stream, stream);
+    strata_runtime *of = runtime_of(runtime);
+    buffer_object *self = of ? new_buffer(runtime, request.stream, stream) : NULL;
     if (!self)
         return NULL;
     RUNTIME_CALL_BEGIN(runtime)

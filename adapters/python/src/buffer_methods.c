@@ -82,6 +82,20 @@ static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
+/* Whether use_until_free has the stream already: a loop names it in each round, by an object of its own in some
+ * libraries. */
+static bool is_named(const buffer_object *self, CUstream stream)
+{
+    for (Py_ssize_t i = 0; i < PyList_Size(self->streams); i++) {
+        CUstream named;
+        if (!convert_stream(PyList_GetItem(self->streams, i), &named))
+            PyErr_Clear();
+        else if (named == stream)
+            return true;
+    }
+    return false;
+}
+
 static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
 {
     buffer_object *self = (buffer_object *)object;
@@ -94,7 +108,7 @@ static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
     }
     if (!self->streams)
         self->streams = PyList_New(0);
-    if (!self->streams || PyList_Append(self->streams, given) != 0)
+    if (!self->streams || (!is_named(self, stream) && PyList_Append(self->streams, given) != 0))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -232,6 +246,9 @@ static PyType_Slot buffer_slots[] = {
      "handle behind a bare number may be dead by then, and the free waits for the whole device, unless the\n"
      "stream was registered or free() names one."},
     {Py_tp_dealloc, buffer_dealloc},
+    {Py_tp_traverse, buffer_traverse},
+    {Py_tp_clear, buffer_clear},
+    {Py_tp_finalize, buffer_finalize},
     {Py_tp_repr, buffer_repr},
     {Py_tp_getset, buffer_attributes},
     {Py_tp_methods, buffer_methods},
@@ -242,7 +259,7 @@ static PyType_Slot buffer_slots[] = {
 static PyType_Spec buffer_spec = {
     .name = "strata.Buffer",
     .basicsize = sizeof(buffer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
     .slots = buffer_slots,
 };
 

@@ -1,6 +1,7 @@
 /* strata.Use: `with buffer.use(stream):` around the submission of work. */
 #include "module.h"
 
+#include <pythread.h>
 #include <unistd.h>
 
 typedef struct use_object {
@@ -8,8 +9,9 @@ typedef struct use_object {
     PyObject *stream; /* keeps the stream */
     CUstream handle;
     strata_access access;
-    strata_ref *ref;    /* of a use that has begun: keeps the memory */
-    strata_block block; /* of `ref` */
+    strata_ref *ref;      /* of a use that has begun: keeps the memory */
+    strata_block block;   /* of `ref` */
+    unsigned long thread; /* that has begun it: the one that can finish it */
 } use_object;
 
 static PyTypeObject *use_type;
@@ -67,7 +69,22 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
     if (status != STRATA_SUCCESS)
         return errors_raise(status);
     self->ref = ref;
+    self->thread = PyThread_get_thread_ident();
     return Py_NewRef(self->buffer);
+}
+
+/* Of a use that has begun. */
+static strata_status finish(use_object *self)
+{
+    runtime_object *runtime = self->buffer->runtime;
+    strata_ref *ref = self->ref;
+    strata_status status;
+    self->ref = NULL;
+    RUNTIME_CALL_BEGIN(runtime)
+    status = strata_runtime_finish_block_use(runtime->runtime, &self->block, self->handle, self->access);
+    strata_ref_release(ref);
+    RUNTIME_CALL_END(runtime)
+    return status;
 }
 
 /* After an exception, too, work may have been submitted. */
@@ -75,19 +92,43 @@ static PyObject *use_exit(PyObject *object, PyObject *arguments)
 {
     (void)arguments;
     use_object *self = (use_object *)object;
-    strata_ref *ref = self->ref;
-    if (!ref) {
+    if (!self->ref) {
         PyErr_SetString(PyExc_ValueError, "no use has begun");
         return NULL;
     }
-    runtime_object *runtime = self->buffer->runtime;
-    strata_status status;
-    self->ref = NULL;
-    RUNTIME_CALL_BEGIN(runtime)
-    status = strata_runtime_finish_block_use(runtime->runtime, &self->block, self->handle, self->access);
-    strata_ref_release(ref);
-    RUNTIME_CALL_END(runtime)
+    if (self->thread != PyThread_get_thread_ident()) {
+        PyErr_SetString(PyExc_RuntimeError, "a use is left on the thread that entered it; there it can still be left");
+        return NULL;
+    }
+    const strata_status status = finish(self);
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
+}
+
+static int use_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    use_object *self = (use_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->buffer);
+    Py_VISIT(self->stream);
+    return 0;
+}
+
+/* A use that has begun is finished without its handle. */
+static int use_clear(PyObject *object)
+{
+    use_object *self = (use_object *)object;
+    if (self->ref && self->buffer->pid == getpid()) {
+        buffer_mark_unrecorded(self->ref);
+        self->access = STRATA_ACCESS_NONE;
+    }
+    Py_CLEAR(self->stream);
+    return 0;
+}
+
+/* As buffer_finalize. */
+static void use_finalize(PyObject *object)
+{
+    use_clear(object);
 }
 
 /* A use that has begun and was dropped, say by a generator, is finished: the work may have been submitted. */
@@ -95,13 +136,10 @@ static void use_dealloc(PyObject *object)
 {
     use_object *self = (use_object *)object;
     PyObject *type, *value, *trace;
+    PyObject_GC_UnTrack(object);
     PyErr_Fetch(&type, &value, &trace);
-    if (self->ref && self->buffer->pid == getpid()) {
-        PyObject *done = use_exit(object, NULL);
-        if (!done)
-            PyErr_Clear();
-        Py_XDECREF(done);
-    }
+    if (self->ref && self->buffer->pid == getpid())
+        (void)finish(self);
     PyErr_Restore(type, value, trace);
     Py_XDECREF(self->stream);
     Py_XDECREF(self->buffer);
@@ -117,6 +155,9 @@ static PyMethodDef use_methods[] = {
 static PyType_Slot use_slots[] = {
     {Py_tp_doc, "A use of a buffer on a stream, from Buffer.use(). It begins and ends on one thread."},
     {Py_tp_dealloc, use_dealloc},
+    {Py_tp_traverse, use_traverse},
+    {Py_tp_clear, use_clear},
+    {Py_tp_finalize, use_finalize},
     {Py_tp_methods, use_methods},
     {0, NULL},
 };
@@ -124,7 +165,7 @@ static PyType_Slot use_slots[] = {
 static PyType_Spec use_spec = {
     .name = "strata.Use",
     .basicsize = sizeof(use_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
     .slots = use_slots,
 };
 

@@ -19,6 +19,7 @@ typedef struct runtime_object {
     PyObject *registered;    /* a set of the handles that register_stream made known; NULL: none */
     bool owned;              /* made by Runtime(): destroyed with the object */
     unsigned calls;          /* that other threads are in without the GIL; guarded by the GIL */
+    unsigned entered;        /* budgets and scopes of it that threads are in; guarded by the GIL */
     pid_t pid;               /* of the process that made it */
 } runtime_object;
 
@@ -96,7 +97,8 @@ strata_status runtime_destroy(runtime_object *self);
 PyObject *runtime_made(PyObject *module, PyObject *ignored);
 PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 
-/* The runtime of an open object; NULL with an exception: it is closed. */
+/* The runtime of an open object; NULL with an exception: it is closed. Conversions of arguments run code of the program
+ * that may close it: ask after them. */
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
 
@@ -115,6 +117,9 @@ bool stream_check(PyObject *object);
 extern PyTypeObject *buffer_type;
 int buffer_add(PyObject *module);
 void buffer_dealloc(PyObject *self);
+int buffer_traverse(PyObject *self, visitproc visit, void *arg);
+int buffer_clear(PyObject *self);
+void buffer_finalize(PyObject *self);
 PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject *keywords);
 
 /* The reference of a live buffer; NULL with an exception: it was freed. */

@@ -86,17 +86,27 @@ static bool event_mode(const char *word, strata_event_mode *out)
     return false;
 }
 
+static bool capacity(Py_ssize_t streams, uint32_t *out)
+{
+    *out = (uint32_t)streams;
+    if (streams >= 0 && (size_t)streams <= UINT32_MAX)
+        return true;
+    PyErr_Format(PyExc_ValueError, "stream_capacity: expected 0 to 2^32 - 1 streams, not %zd", streams);
+    return false;
+}
+
 PyObject *runtime_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     (void)type;
     static char *names[] = {"stack", "device", "stream_capacity", "events", NULL};
     strata_runtime_config config = {0};
     const char *events = "late";
+    Py_ssize_t streams = 0;
     strata_runtime *runtime = NULL;
     strata_status status;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|ziIs:Runtime", names, &config.stack_text, &config.device,
-                                     &config.stream_capacity, &events) ||
-        !event_mode(events, &config.events))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|zins:Runtime", names, &config.stack_text, &config.device,
+                                     &streams, &events) ||
+        !capacity(streams, &config.stream_capacity) || !event_mode(events, &config.events))
         return NULL;
     Py_BEGIN_ALLOW_THREADS status = strata_runtime_create(&config, &runtime);
     Py_END_ALLOW_THREADS if (status != STRATA_SUCCESS) return errors_raise(status);
@@ -113,7 +123,7 @@ strata_status runtime_destroy(runtime_object *self)
     strata_status status = STRATA_SUCCESS;
     if (!self->owned || !runtime)
         return status;
-    if (self->calls)
+    if (self->calls || self->entered)
         return STRATA_ERROR_BUSY;
     self->runtime = NULL; /* other threads find it closed meanwhile */
     Py_BEGIN_ALLOW_THREADS status = strata_runtime_destroy(runtime);

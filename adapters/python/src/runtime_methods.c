@@ -13,10 +13,12 @@ typedef strata_status stream_call(strata_runtime *runtime, CUstream stream);
 
 static PyObject *call_with_stream(PyObject *self, PyObject *argument, stream_call *call)
 {
-    strata_runtime *runtime = runtime_of((runtime_object *)self);
     CUstream stream;
     strata_status status;
-    if (!runtime || !convert_stream(argument, &stream))
+    if (!convert_stream(argument, &stream))
+        return NULL;
+    strata_runtime *runtime = runtime_of((runtime_object *)self);
+    if (!runtime)
         return NULL;
     RUNTIME_CALL_BEGIN((runtime_object *)self)
     status = call(runtime, stream);
@@ -71,12 +73,14 @@ static PyObject *runtime_reap(PyObject *self, PyObject *ignored)
 static PyObject *runtime_trim(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"keep", NULL};
-    strata_runtime *runtime = runtime_of((runtime_object *)self);
     PyObject *keep_argument = NULL;
     size_t keep = 0, released = 0;
     strata_status status;
-    if (!runtime || !PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:trim", names, &keep_argument) ||
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:trim", names, &keep_argument) ||
         (keep_argument && !convert_size(keep_argument, "keep", &keep)))
+        return NULL;
+    strata_runtime *runtime = runtime_of((runtime_object *)self);
+    if (!runtime)
         return NULL;
     RUNTIME_CALL_BEGIN((runtime_object *)self)
     status = strata_runtime_trim(runtime, keep, &released);
@@ -148,16 +152,16 @@ static PyObject *runtime_read(PyObject *self, PyObject *arguments)
 
 static PyObject *runtime_set(PyObject *self, PyObject *arguments)
 {
-    strata_runtime *runtime = runtime_of((runtime_object *)self);
     const char *name, *words;
     PyObject *value;
     strata_status status;
-    if (!runtime || !PyArg_ParseTuple(arguments, "sO:set", &name, &value))
+    if (!PyArg_ParseTuple(arguments, "sO:set", &name, &value))
         return NULL;
     PyObject *text = PyObject_Str(value), *bytes;
     words = convert_words(text, &bytes);
     Py_XDECREF(text);
-    if (!words) {
+    strata_runtime *runtime = words ? runtime_of((runtime_object *)self) : NULL;
+    if (!runtime) {
         Py_XDECREF(bytes);
         return NULL;
     }
@@ -182,8 +186,9 @@ static PyObject *runtime_close(PyObject *object, PyObject *ignored)
     }
     const strata_status status = runtime_destroy(self);
     if (status == STRATA_ERROR_BUSY)
-        return errors_raise_text(status, "the runtime has buffers, views, streams or calls under way; free and close "
-                                         "them first, or drop the runtime, which ends with the last of them");
+        return errors_raise_text(status, "the runtime has buffers, views or streams, threads in its budgets or "
+                                         "scopes, or calls under way; free, close and leave them first, or drop "
+                                         "the runtime, which ends with the last of them");
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 

@@ -125,6 +125,8 @@ static PyObject *count_enter(PyObject *object, PyObject *ignored)
         PyErr_SetString(PyExc_ValueError, "the scope is closed");
         return NULL;
     }
+    if (!runtime_of(self->runtime))
+        return NULL;
     strata_resource *layer = statistics_layer(self->runtime->runtime);
     const strata_status status = strata_statistics_scope_enter(layer, self->scope, &previous);
     if (status != STRATA_SUCCESS)
@@ -134,6 +136,7 @@ static PyObject *count_enter(PyObject *object, PyObject *ignored)
         return NULL;
     }
     self->entered++;
+    self->runtime->entered++;
     return Py_NewRef(object);
 }
 
@@ -146,6 +149,7 @@ static PyObject *count_exit(PyObject *object, PyObject *arguments)
     const strata_status status = strata_statistics_scope_enter(statistics_layer(self->runtime->runtime),
                                                                scopes_innermost(SCOPE_STATISTICS)->previous, NULL);
     self->entered--;
+    self->runtime->entered--;
     scopes_pop(SCOPE_STATISTICS);
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
@@ -160,6 +164,8 @@ static PyObject *count_read(PyObject *object, PyObject *ignored)
 {
     (void)ignored;
     count_object *self = (count_object *)object;
+    if (self->scope && !runtime_of(self->runtime))
+        return NULL; /* it has ended with its stack */
     const strata_status status =
         self->scope ? strata_statistics_scope_read(self->scope, &self->counters) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS)

@@ -61,6 +61,14 @@ void run()
     double *doubles = nullptr;
     check(cudaMallocAsync(&doubles, 64, nullptr) == cudaSuccess && strata_holds(doubles), "cudaMallocAsync");
     check(cudaFreeAsync(doubles, nullptr) == cudaSuccess && !strata_holds(doubles), "cudaFreeAsync");
+    const float *constants = nullptr; // CUDA's overloads take these, too
+    volatile int *flags = nullptr;
+    check(cudaMalloc(&constants, 64) == cudaSuccess && strata_holds(constants), "cudaMalloc of a const float *");
+    check(cudaFree(const_cast<float *>(constants)) == cudaSuccess, "cudaFree of constants");
+    check(cudaMallocPitch(&constants, &pitch, 100, 3) == cudaSuccess, "cudaMallocPitch of a const float *");
+    check(cudaFree(const_cast<float *>(constants)) == cudaSuccess, "cudaFree of rows of constants");
+    check(cudaMallocAsync(&flags, 64, nullptr) == cudaSuccess, "cudaMallocAsync of a volatile int *");
+    check(cudaFreeAsync(const_cast<int *>(flags), nullptr) == cudaSuccess, "cudaFreeAsync of flags");
     CUdeviceptr address = 0;
     check(cuMemAlloc(&address, 64) == CUDA_SUCCESS && strata_holds(reinterpret_cast<void *>(address)), "cuMemAlloc");
     check(cuMemFree(address) == CUDA_SUCCESS, "cuMemFree");
