@@ -40,6 +40,7 @@ typedef struct async {
     strata_pending_frees retired;
     strata_lock lock;
     CUstream waiting; /* internal stream for frees that wait for several; made when needed, guarded by lock */
+    bool trimmed;     /* after a reset, with all blocks ended; guarded by lock */
 } async;
 
 /* ---- allocating ---- */
@@ -473,19 +474,24 @@ static bool give_lost(CUdeviceptr address)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
+/* After the last of it no call is made: each later reset asks again. A block of a thread that found the device usable
+ * may come later.
+ *
+ * The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
  * tests/answers/h200.txt, "primary_reset.". By one thread at a time, as another one may be given an address again. */
 static uint64_t end_lost(async *self)
 {
     strata_call_scope scope;
-    if (!strata_device_is_active(self->device) ||
+    strata_lock_take(&self->lock);
+    const bool over = self->trimmed && !strata_pending_frees_any(&self->retired);
+    strata_lock_release(&self->lock);
+    if (over || !strata_device_is_active(self->device) ||
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
             STRATA_SUCCESS)
         return 0;
     strata_lock_take(&self->lock);
     const uint64_t bytes = strata_pending_frees_end_lost(&self->retired, give_lost);
-    if (self->own_pool)
-        strata_cu.MemPoolTrimTo(self->pool, 0);
+    self->trimmed = !self->own_pool || strata_cu.MemPoolTrimTo(self->pool, 0) == CUDA_SUCCESS;
     strata_lock_release(&self->lock);
     strata_call_scope_leave(&scope);
     return bytes;

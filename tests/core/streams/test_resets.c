@@ -256,17 +256,17 @@ static uint64_t calls_of_another_stack(void)
     return after - before;
 }
 
-static void child_a_pool_that_has_given_all_up_is_asked_without_a_call(void)
+static void child_an_owner_that_has_given_all_up_is_asked_without_a_call(void)
 {
     enum { RESETS = 4 };
     scene *of = scene_of_child();
     strata_runtime *before[RESETS];
-    of->when = ANEW;
     child_ok(strata_driver_count_calls());
     test_open_driver_quietly();
     test_make_current();
     for (int i = 0; i < RESETS; i++) {
-        child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &before[i]));
+        child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before[i]));
+        child_ok(strata_runtime_allocate(before[i], SMALL, NULL, &of->other));
         child_ok(strata_runtime_allocate(before[i], SMALL, NULL, &of->live));
         child_ok(strata_runtime_deallocate(before[i], &of->live));
         reset(of);
@@ -698,10 +698,11 @@ static void memory_of_the_devices_own_runtime_goes_back(void **state)
     run_on("child_memory_of_the_devices_own_runtime_goes_back", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
-static void a_pool_that_has_given_all_up_is_asked_without_a_call(void **state)
+static void an_owner_that_has_given_all_up_is_asked_without_a_call(void **state)
 {
     (void)state;
-    test_child_run("child_a_pool_that_has_given_all_up_is_asked_without_a_call", NULL);
+    static const char *const stacks[] = {"pool", "async", "async(pool=default)", "pool, async"};
+    run_on("child_an_owner_that_has_given_all_up_is_asked_without_a_call", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void the_next_stack_asks_for_no_stream_of_before(void **state)
@@ -772,7 +773,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
         TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
         TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
-        TEST_SCENARIO(child_a_pool_that_has_given_all_up_is_asked_without_a_call),
+        TEST_SCENARIO(child_an_owner_that_has_given_all_up_is_asked_without_a_call),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
@@ -798,7 +799,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_devices_own_runtime_is_made_again),
         cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
         cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
-        cmocka_unit_test(a_pool_that_has_given_all_up_is_asked_without_a_call),
+        cmocka_unit_test(an_owner_that_has_given_all_up_is_asked_without_a_call),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),
