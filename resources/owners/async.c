@@ -40,7 +40,7 @@ typedef struct async {
     strata_pending_frees retired;
     strata_lock lock;
     CUstream waiting; /* internal stream for frees that wait for several; made when needed, guarded by lock */
-    bool trimmed;     /* after a reset, with all blocks ended; guarded by lock */
+    bool empty;       /* after a reset: the pool has no memory, or is of others; guarded by lock */
 } async;
 
 /* ---- allocating ---- */
@@ -106,6 +106,9 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
         strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
+    strata_lock_take(&self->lock);
+    self->empty = false; /* a reset may have come in the middle of the request */
+    strata_lock_release(&self->lock);
 }
 
 /* A use record of the stream is open. */
@@ -482,8 +485,9 @@ static bool give_lost(CUdeviceptr address)
 static uint64_t end_lost(async *self)
 {
     strata_call_scope scope;
+    size_t left = 0;
     strata_lock_take(&self->lock);
-    const bool over = self->trimmed && !strata_pending_frees_any(&self->retired);
+    const bool over = self->empty && !strata_pending_frees_any(&self->retired);
     strata_lock_release(&self->lock);
     if (over || !strata_device_is_active(self->device) ||
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
@@ -491,7 +495,10 @@ static uint64_t end_lost(async *self)
         return 0;
     strata_lock_take(&self->lock);
     const uint64_t bytes = strata_pending_frees_end_lost(&self->retired, give_lost);
-    self->trimmed = !self->own_pool || strata_cu.MemPoolTrimTo(self->pool, 0) == CUDA_SUCCESS;
+    if (self->own_pool)
+        strata_cu.MemPoolTrimTo(self->pool, 0);
+    self->empty = !self->own_pool || (pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &left) == CUDA_SUCCESS &&
+                                      !left); /* it keeps memory whose free has not come to its end */
     strata_lock_release(&self->lock);
     strata_call_scope_leave(&scope);
     return bytes;
