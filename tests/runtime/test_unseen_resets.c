@@ -335,29 +335,51 @@ static uint64_t records_so_far(void)
     return times;
 }
 
+/* A runtime of each of two devices, with this stack on the first one. Returns the second one's. */
+static strata_runtime *open_both(const char *stack)
+{
+    strata_runtime *second;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    return second;
+}
+
+/* And a stream of each: all.other of the first device, all.stream of the second one. */
+static strata_runtime *open_both_with_streams(const char *stack)
+{
+    strata_runtime *second = open_both(stack);
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    return second;
+}
+
+/* Another module begins the context anew, which is returned. */
+static CUcontext reset_second(void)
+{
+    CUcontext context;
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    return context;
+}
+
 /* A stream of the device that was reset, used with another one: its event is looked for with each device, and one of
  * before may be the program's now. */
 static void child_records_no_event_of_the_device_that_was_reset(void)
 {
-    strata_runtime *first, *second;
     strata_fence *fence;
     strata_block block;
-    CUcontext context;
     CUstream stream;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &first));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    strata_runtime *second = open_both("pool");
     child_ok(strata_fence_create(second, &fence));
     child_ok(strata_fence_destroy(fence)); /* the device keeps its event */
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
-    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(reset_second()) == CUDA_SUCCESS);
     child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     const uint64_t before = records_so_far();
-    child_ok(strata_runtime_allocate(first, SMALL, stream, &block));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, stream, &block));
     child_check(records_so_far() - before == 1); /* of the first device, which is refused */
-    child_ok(strata_runtime_deallocate_on(first, &block, stream));
+    child_ok(strata_runtime_deallocate_on(all.runtime, &block, stream));
     child_ok(strata_device_check(0));
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
 }
@@ -425,20 +447,12 @@ static size_t free_bytes_of_first(void)
 static void child_names_a_stream_of_the_device_that_was_reset(void)
 {
     const tried *one = &calls_between[strtoul(getenv("TEST_CALL"), NULL, 10)];
-    strata_runtime *second;
-    CUcontext context;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = one->stack}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    open_both_with_streams(one->stack);
     const size_t free_bytes = free_bytes_of_first();
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
     if (one->before)
         one->before();
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     const uint64_t before = uses_of_streams_so_far();
     child_status(one->call(), one->expected);
     if (strcmp(one->stack, "direct") == 0)
@@ -453,14 +467,9 @@ static void child_names_a_stream_of_the_device_that_was_reset(void)
 static void child_goes_on_with_memory_that_was_used_there(void)
 {
     const bool freed = strcmp(getenv("TEST_FREED"), "1") == 0;
-    strata_runtime *second;
     CUstream next;
     size_t bytes;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    strata_runtime *second = open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
     use_there();
     if (freed)
@@ -483,18 +492,11 @@ static void child_goes_on_with_memory_that_was_used_there(void)
 /* A free on a stream that has ended leaves no memory allocated. */
 static void child_frees_on_a_stream_that_has_ended_there(void)
 {
-    strata_runtime *second;
-    CUcontext context;
     strata_usage usage;
     size_t bytes;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    strata_runtime *second = open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     if (strcmp(getenv("TEST_SEEN"), "1") == 0)
         child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
     child_ok(free_there());
@@ -512,18 +514,11 @@ static void child_frees_on_a_stream_that_has_ended_there(void)
 /* The first device's memory, requested on a stream of the second one. */
 static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void)
 {
-    strata_runtime *second;
-    CUcontext context;
     strata_block refused;
     size_t bytes;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.stream, &all.block));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* as in child_makes_the_call */
     const uint64_t before = uses_of_streams_so_far();
     if (strcmp(getenv("TEST_STACK"), "async") == 0)
@@ -533,6 +528,7 @@ static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void
     child_ok(strata_runtime_reap_pending(all.runtime));
     child_check(strata_runtime_bytes_outstanding(all.runtime) == 0);
     child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    child_ok(strata_runtime_stream_release(all.runtime, all.other));
     child_ok(strata_runtime_destroy(all.runtime));
 }
 
@@ -540,16 +536,11 @@ static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void
 static void child_makes_streams_by_handles_that_have_ended(void)
 {
     enum { STREAMS = 16 };
-    strata_runtime *second;
     CUstream streams[STREAMS];
-    CUcontext context;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    strata_runtime *second = open_both("pool");
     for (size_t i = 0; i < STREAMS; i++)
         child_ok(strata_runtime_stream_acquire(second, &streams[i]));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     for (size_t i = 0; i < STREAMS; i++) {
         child_ok(strata_runtime_stream_acquire(all.runtime, &streams[i]));
         child_ok(strata_runtime_allocate(all.runtime, BYTES, streams[i], &all.block));
