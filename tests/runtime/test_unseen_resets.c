@@ -421,9 +421,10 @@ static const tried calls_between[] = {
 
 static void count_uses_of_streams(const char *name, uint64_t times, void *data)
 {
-    static const char *const uses[] = {"cuStreamWaitEvent",      "cuStreamSynchronize", "cuStreamQuery",
-                                       "cuStreamIsCapturing",    "cuStreamGetId",       "cuMemFreeAsync",
-                                       "cuMemAllocFromPoolAsync"};
+    static const char *const uses[] = {
+        "cuStreamWaitEvent", "cuStreamSynchronize",     "cuStreamQuery",      "cuStreamIsCapturing", "cuStreamGetId",
+        "cuMemFreeAsync",    "cuMemAllocFromPoolAsync", "cuMemPrefetchAsync", "cuLaunchKernel",      "cuMemsetD8Async",
+        "cuMemsetD32Async",  "cuMemcpyDtoHAsync",       "cuMemcpyHtoDAsync"};
     for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
         *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? times : 0;
 }
@@ -530,6 +531,28 @@ static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void
     child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
     child_ok(strata_runtime_stream_release(all.runtime, all.other));
     child_ok(strata_runtime_destroy(all.runtime));
+}
+
+/* Memory of the first device. What a layer does to a new block by the way is left out. */
+static void child_requests_on_a_stream_that_has_ended_there(void)
+{
+    strata_block block;
+    open_both_with_streams(getenv("TEST_STACK"));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, all.other, &all.block));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, all.stream, &block));
+    child_ok(strata_runtime_deallocate(all.runtime, &block));
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    reset_second();
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* as in child_makes_the_call */
+    const uint64_t before = uses_of_streams_so_far();
+    const strata_status status = strata_runtime_allocate(all.runtime, SMALL, all.stream, &block);
+    child_check(uses_of_streams_so_far() == before);
+    if (status == STRATA_SUCCESS)
+        child_ok(strata_runtime_deallocate(all.runtime, &block));
+    else
+        child_status(status, STRATA_ERROR_DEVICE_RESET);
+    child_status(prepare_there(), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_deallocate(all.runtime, &all.block));
 }
 
 /* The driver gives handles out again. */
@@ -670,6 +693,22 @@ static void what_was_requested_on_a_stream_that_another_devices_reset_has_ended_
     }
 }
 
+static void a_request_names_no_stream_that_another_devices_reset_has_ended(void **state)
+{
+    (void)state;
+    static const char *const asked[] = {
+        "prefetch, managed",      "prefetch, pool, managed", "guard(sample=1), pool",
+        "guard(sample=1), async", "guard(sample=1), direct", "prefetch(on_use=on), managed",
+        "binning, pool",          "binning, async",          "binning, direct"};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        char stack[64];
+        snprintf(stack, sizeof stack, "TEST_STACK=%s", asked[i]);
+        printf("%s\n", stack);
+        test_child_run("child_requests_on_a_stream_that_has_ended_there",
+                       (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", stack, NULL});
+    }
+}
+
 static void a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended(void **state)
 {
     (void)state;
@@ -707,6 +746,7 @@ int main(int argument_count, char **arguments)
         TEST_SCENARIO(child_makes_the_call),
         TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
         TEST_SCENARIO(child_names_a_stream_of_the_device_that_was_reset),
+        TEST_SCENARIO(child_requests_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_makes_streams_by_handles_that_have_ended),
         TEST_SCENARIO(child_frees_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_frees_what_was_requested_on_a_stream_that_has_ended_there),
@@ -720,6 +760,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
         cmocka_unit_test(no_call_names_a_stream_of_another_device_that_was_reset),
+        cmocka_unit_test(a_request_names_no_stream_that_another_devices_reset_has_ended),
         cmocka_unit_test(a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended),
         cmocka_unit_test(a_free_on_a_stream_that_another_devices_reset_has_ended_frees),
         cmocka_unit_test(what_was_requested_on_a_stream_that_another_devices_reset_has_ended_is_freed),
