@@ -2,7 +2,8 @@
  * stack is pinned meanwhile, and no lock is held.
  *
  * After the reset of a device its addresses are given out anew: a runtime of before has them, too, until its blocks are
- * freed. So runtimes of devices that were reset are asked last. */
+ * freed. So runtimes of devices that were reset are asked last, and the driver, whether it has given the address out:
+ * that memory is not a block's. */
 #include "runtime/of_address.h"
 
 #include "core/base/error.h"
@@ -18,6 +19,19 @@ static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strat
     return status;
 }
 
+/* Whether the driver has memory where the block of a device that was reset was. What outlives the reset in a pool goes
+ * back first, once the context has begun anew. */
+static bool is_given_out_since(strata_device *device, const strata_block *block)
+{
+    CUdeviceptr start = 0;
+    if (!strata_device_is_active(device))
+        return false;
+    strata_neighbours_settle_lost(device->ordinal);
+    return strata_cu.PointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, block->address) ==
+               CUDA_SUCCESS &&
+           start == block->address;
+}
+
 /* False: it is in none whose device `lost` describes. */
 static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
 {
@@ -26,7 +40,8 @@ static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
          serial = strata_neighbours_unpin(stack)) {
         out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
         if (out->runtime && strata_device_is_lost(stack->device) == lost &&
-            find_in(out->runtime, address, &out->block) == STRATA_SUCCESS)
+            find_in(out->runtime, address, &out->block) == STRATA_SUCCESS &&
+            !(lost && is_given_out_since(stack->device, &out->block)))
             return true;
     }
     return false;

@@ -1,11 +1,12 @@
 /* The wait for a device's work before its context ends. A program may reset a device because its work never ends, so
  * that the wait has a limit, as the check at the process's exit has (resources/findings): a thread waits in the driver,
- * and is left there. It holds no lock of Strata. */
+ * and is left there. It holds no lock of Strata, and keeps no process alive. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/last_threads.h"
 #include "core/stack/stack.h"
 #include "core/streams/device_wait.h"
 #include "resources/findings/findings.h"
@@ -45,6 +46,7 @@ static void destroy(last_wait *self)
 static void *run(void *data)
 {
     last_wait *self = data;
+    strata_last_threads_mark();
     strata_error_suppress_begin();
     wait_for_work(self->device);
     strata_error_suppress_end(false);

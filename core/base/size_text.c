@@ -60,7 +60,7 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
 {
     size_t at = 0;
     uint64_t whole = 0, fraction = 0, scale = 1;
-    bool zero = true;
+    bool zero = true, fractional = false;
     while (at < length && is_digit(text[at])) {
         zero = zero && text[at] == '0';
         if (!push_digit(&whole, text[at++]))
@@ -70,7 +70,7 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
         return false;
     if (at + 1 < length && text[at] == '.' && is_digit(text[at + 1])) {
         for (at++; at < length && is_digit(text[at]); at++) {
-            zero = zero && text[at] == '0';
+            fractional |= text[at] != '0';
             if (scale == 1000000) /* further digits are below a millionth of a unit */
                 continue;
             fraction = 10 * fraction + (uint64_t)(text[at] - '0');
@@ -79,9 +79,10 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
     }
     while (at < length && text[at] == ' ')
         at++;
+    zero = zero && !fractional;
     const unit *found = find_unit(units, count, text + at, length - at);
     uint64_t value;
-    if (found && found->factor == 1 && fraction) /* 1.5 is meant as 1.5 GiB */
+    if (found && found->factor == 1 && fractional) /* 1.5 is meant as 1.5 GiB */
         return false;
     if (!found || __builtin_mul_overflow(whole, found->factor, &value))
         return false;
@@ -141,7 +142,7 @@ strata_status strata_parse_size(const char *text, uint64_t *bytes)
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_SYNTAX,
                        "invalid size \"%.64s\": expected a number with an optional unit, such as 8GiB, 512MB or 4096, "
-                       "below 2^64 bytes",
+                       "below 2^64 bytes; a fraction needs a unit above a byte, as in 1.5KiB",
                        text);
 }
 

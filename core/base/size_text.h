@@ -4,8 +4,8 @@
 
 #include <strata/resource.h>
 
-/* Bytes: "1.5GiB", "512 MB", "4096". Fractions of a byte are dropped; a nonzero size that would become zero is refused.
- */
+/* Bytes: "1.5GiB", "512 MB", "4096". Of a fraction of a unit above a byte, whole bytes; a nonzero size that would
+ * become zero is refused, and so is 1.5 without a unit or in bytes. */
 bool strata_read_size(const char *text, size_t length, uint64_t *bytes);
 
 /* Nanoseconds, from ns, us, ms or s; without a unit, ns. */

@@ -169,7 +169,8 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     if (!strata_read_percent(value->text, value->length, &amount.percent) &&
         !strata_read_size(value->text, value->length, &amount.bytes))
         return refuse(in, value->position,
-                      "expected a size such as 8GiB or 4096, or a share of the device's memory such as 50%%");
+                      "expected a size such as 8GiB or 4096, in whole bytes, or a share of the device's memory such as "
+                      "50%%");
     memcpy(field, &amount, sizeof amount);
     return STRATA_SUCCESS;
 }
@@ -237,7 +238,7 @@ static strata_status store_value(const reader *in, const strata_option *option, 
     case STRATA_OPTION_SIZE:
         if (strata_read_size(value->text, value->length, field))
             return STRATA_SUCCESS;
-        return refuse(in, value->position, "expected a size such as 8GiB, 512MB or 4096, below 2^64 bytes");
+        return refuse(in, value->position, "expected a size such as 8GiB, 1.5KiB or 4096, in whole bytes below 2^64");
     case STRATA_OPTION_DURATION:
         return store_duration(in, value, false, field);
     case STRATA_OPTION_INTERVAL:

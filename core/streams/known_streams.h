@@ -1,7 +1,11 @@
 /* Known streams by handle, without a lock: on the path of every allocation and use.
  *
  * An open-addressing table that only grows. Handles are reused: a key stays when its stream is unregistered, until
- * the table grows; its timeline changes. Outgrown tables stay readable for the life of the process. */
+ * the table grows; its timeline changes. Outgrown tables stay readable for the life of the process.
+ *
+ * After the reset of its device a key stays known until the device is opened again. A stream that the program has since
+ * made by the same handle is not told apart until it is registered: the driver crashes where it is asked for the
+ * identity of a stream that has ended (tests/answers/h200.txt, "primary_reset.anew."). */
 #ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 #define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 

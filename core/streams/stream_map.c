@@ -101,12 +101,21 @@ static __attribute__((noinline)) strata_status query_identity_in_context(strata_
     return status;
 }
 
+/* A reset has ended the streams of a device, and this one is known as such of another one than `device`. */
+static strata_status check_known_elsewhere(const strata_device *device, CUstream handle)
+{
+    const strata_timeline *known = strata_known_timeline(device, handle);
+    return known && known->device != device ? strata_check_device_now(known->device) : STRATA_SUCCESS;
+}
+
 bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown)
 {
     strata_call_scope scope;
     bool in_context = strata_call_scope_for(handle) != 0;
     strata_error_suppress_begin();
-    strata_status status = strata_call_scope_enter(&scope, device, in_context ? STRATA_CALL_SCOPE_CONTEXT : 0);
+    strata_status status = check_known_elsewhere(device, handle);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, in_context ? STRATA_CALL_SCOPE_CONTEXT : 0);
     strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
         return if_unknown;

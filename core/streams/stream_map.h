@@ -35,7 +35,8 @@ static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
 }
 
 /* Whether the stream accepts only a graph's work now: it is being captured, or is the legacy stream while a blocking
- * stream is. `if_unknown`: the result if the driver gives none. A capture survives the call. Raises nothing. */
+ * stream is. `if_unknown`: the result if the driver gives none, or the stream is known and a reset of its
+ * device has ended it. A capture survives the call. Raises nothing. */
 bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown);
 
 /* `early`: each launch closes the stream's epoch. */

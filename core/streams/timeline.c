@@ -1,4 +1,5 @@
-/* Timelines: taking and retiring them, recording and querying their events, waiting for their points.
+/* Timelines: taking and retiring them, recording and querying their events, waiting for their points on the host.
+ * timeline_order.c has the waits of streams.
  *
  * Why an epoch may be read without a lock: a use reads it after its work was submitted, and recording an event or
  * querying a stream advances it before the driver call. So if a use read epoch n, its work precedes the call that ends
@@ -13,6 +14,7 @@
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
+#include "core/streams/timeline_events.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -149,7 +151,7 @@ static strata_status make_event(strata_device *device, strata_event **out)
     return STRATA_SUCCESS;
 }
 
-static void drop_event(strata_event *event)
+void strata_timeline_drop_event(strata_event *event)
 {
     if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -180,7 +182,7 @@ static void detach_stream(strata_timeline *timeline)
     strata_clock_unref(timeline->clock);
     timeline->clock = NULL;
     for (size_t i = 0; i < STRATA_TIMELINE_EVENTS; i++) {
-        drop_event(timeline->events[i]);
+        strata_timeline_drop_event(timeline->events[i]);
         timeline->events[i] = NULL;
     }
 }
@@ -239,7 +241,7 @@ static void replace_oldest(strata_timeline *timeline, strata_event *event)
 {
     strata_event **slot = &timeline->events[timeline->next_event];
     if (*slot != event) {
-        drop_event(*slot);
+        strata_timeline_drop_event(*slot);
         *slot = event;
     }
     timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
@@ -261,7 +263,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
 {
     if (event && event != timeline->events[timeline->next_event])
-        drop_event(event);
+        strata_timeline_drop_event(event);
 }
 
 static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
@@ -303,7 +305,7 @@ static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline
             cover(timeline, event, epoch);
             return CUDA_SUCCESS;
         }
-        drop_event(event);
+        strata_timeline_drop_event(event);
     }
     return CUDA_ERROR_INVALID_HANDLE;
 }
@@ -541,11 +543,8 @@ static void complete_lost(strata_timeline *timeline, uint64_t epoch)
     raise_completed(timeline, epoch);
 }
 
-/* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
- * if the point is complete. `may_wait`: for want of an event the thread waits on the host. To another device, `asking`
- * (NULL: none), work that a reset has ended is complete. */
-static strata_status event_for(strata_point point, const strata_device *asking, bool may_wait, strata_event **out,
-                               uint64_t *covered)
+strata_status strata_timeline_event_for(strata_point point, const strata_device *asking, bool may_wait,
+                                        strata_event **out, uint64_t *covered)
 {
     strata_timeline *timeline = strata_timeline_of(point);
     *out = NULL;
@@ -573,110 +572,13 @@ strata_status strata_timeline_close_epoch_for(const strata_device *device, strat
 {
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, device, false, &event, &covered);
+    strata_status status = strata_timeline_event_for(point, device, false, &event, &covered);
     if (event)
-        drop_event(event);
+        strata_timeline_drop_event(event);
     return status;
 }
 
-/* ---- waiting ---- */
-
-/* The lock is held. */
-static bool belongs_to(const strata_stream_ref *stream)
-{
-    const strata_timeline *timeline = stream->timeline;
-    return stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
-                         : atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id;
-}
-
-strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held)
-{
-    if (!held)
-        strata_spin_take(&stream->timeline->lock);
-    strata_clock *clock = belongs_to(stream) ? strata_clock_ref(stream->timeline->clock) : NULL;
-    if (!held)
-        strata_spin_release(&stream->timeline->lock);
-    return clock;
-}
-
-static bool covers(const strata_stream_ref *stream, strata_point point)
-{
-    strata_spin_take(&stream->timeline->lock);
-    bool covered = belongs_to(stream) && strata_clock_covers(stream->timeline->clock, point);
-    strata_spin_release(&stream->timeline->lock);
-    return covered;
-}
-
-bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock *clock, strata_point point)
-{
-    return strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point) ||
-           strata_clock_covers(clock, point);
-}
-
-/* The stream now comes after the event. No effect if another stream has the timeline. */
-static void merge_clock(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
-{
-    strata_timeline *timeline = stream->timeline;
-    strata_spin_take(&timeline->lock);
-    strata_clock *merged = belongs_to(stream)
-                               ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete)
-                               : NULL;
-    if (merged) {
-        strata_clock_unref(timeline->clock);
-        timeline->clock = merged;
-    }
-    strata_spin_release(&timeline->lock);
-}
-
-strata_device *strata_timeline_own_device(const strata_stream_ref *stream)
-{
-    strata_spin_take(&stream->timeline->lock);
-    strata_device *own = stream->known && belongs_to(stream) ? stream->timeline->device : stream->device;
-    strata_spin_release(&stream->timeline->lock);
-    return own;
-}
-
-/* The driver was asked about `asked`. */
-static strata_status check_own_device(const strata_stream_ref *stream, const strata_device *asked)
-{
-    strata_device *own = strata_timeline_own_device(stream);
-    return own == asked ? STRATA_SUCCESS : strata_check_device_now(own);
-}
-
-strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point point)
-{
-    if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
-        return STRATA_SUCCESS;
-    strata_thread *thread = strata_thread_current;
-    bool in_batch = thread && thread->batch.timeline == stream->timeline;
-    if (in_batch && strata_point_timeline(thread->batch.waited) == strata_point_timeline(point) &&
-        strata_point_epoch(point) <= strata_point_epoch(thread->batch.waited))
-        return STRATA_SUCCESS;
-    if (covers(stream, point))
-        return STRATA_SUCCESS;
-    strata_event *event;
-    uint64_t epoch;
-    strata_status status = event_for(point, stream->device, false, &event, &epoch);
-    if (!event)
-        return status;
-    strata_call_scope scope;
-    status = check_own_device(stream, event->device);
-    if (status == STRATA_SUCCESS)
-        status = strata_call_scope_enter(&scope, stream->device, strata_call_scope_for(stream->handle));
-    if (status == STRATA_SUCCESS) {
-        CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
-        strata_call_scope_leave(&scope);
-        strata_point covered = strata_point_make(strata_point_timeline(point), epoch);
-        if (result == CUDA_SUCCESS)
-            merge_clock(stream, covered, event);
-        if (result == CUDA_SUCCESS && in_batch)
-            thread->batch.waited = covered;
-        else if (result != CUDA_SUCCESS)
-            status = strata_fail_driver(result, "cuStreamWaitEvent", "making a stream wait for another");
-    }
-    drop_event(event);
-    return status;
-}
+/* ---- polling and waiting ---- */
 
 bool strata_point_query(strata_point point)
 {
@@ -775,7 +677,7 @@ strata_status strata_point_synchronize_for(const strata_device *device, strata_p
 {
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, device, true, &event, &covered);
+    strata_status status = strata_timeline_event_for(point, device, true, &event, &covered);
     if (!event)
         return status;
     strata_call_scope scope;
@@ -788,7 +690,7 @@ strata_status strata_point_synchronize_for(const strata_device *device, strata_p
         else
             status = strata_fail_driver(result, "cuEventSynchronize", "waiting for a stream");
     }
-    drop_event(event);
+    strata_timeline_drop_event(event);
     return status;
 }
 
@@ -816,26 +718,15 @@ void strata_timelines_show_completed(strata_device *device)
         strata_event *event = newest_complete_event(timeline, device);
         if (event)
             strata_cu.EventSynchronize(event->handle);
-        drop_event(event);
+        strata_timeline_drop_event(event);
     }
     strata_call_scope_leave(&scope);
-}
-
-strata_status strata_timeline_order(const strata_stream_ref *stream, strata_point point)
-{
-    if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
-        return STRATA_SUCCESS;
-    strata_error_suppress_begin();
-    const strata_status status = strata_timeline_wait(stream, point);
-    strata_error_suppress_end(status != STRATA_SUCCESS && !strata_lacks_memory(status));
-    return __builtin_expect(strata_lacks_memory(status), 0) ? strata_point_synchronize_for(stream->device, point)
-                                                            : status;
 }
 
 /* Whether the handle still names the stream that has the timeline. The lock is held. */
 static bool is_handle_of(const strata_stream_ref *stream)
 {
-    return belongs_to(stream) &&
+    return strata_timeline_belongs_to(stream) &&
            (!stream->known || !is_created_stream(stream->handle) || stream->timeline->stream == stream->handle);
 }
 

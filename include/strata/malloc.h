@@ -3,8 +3,9 @@
  * Code that knows its streams is faster with strata_runtime_allocate (runtime.h). <strata/replace_cuda_runtime.h> and
  * <strata/replace_cuda_driver.h> replace the calls of a source file; docs/replace.md.
  *
- * After the driver has shut down, and for memory of a device that was reset, frees succeed without effect. In host
- * functions (cuLaunchHostFunc) none of these calls is allowed: they call the driver. */
+ * After the driver has shut down, and for memory of a device that was reset, frees succeed without effect; memory that
+ * the driver has given out since at the same address is not Strata's. In host functions (cuLaunchHostFunc) none of
+ * these calls is allowed: they call the driver. */
 #ifndef STRATA_MALLOC_H
 #define STRATA_MALLOC_H
 

@@ -6,8 +6,8 @@
  * other text needs double quotes. A size is a number with B or no unit (bytes), KB, MB, GB, TB (powers of 1000), or
  * KiB, MiB, GiB, TiB, K, M, G, T (powers of 1024), a duration one with s, ms, us, ns or no unit (nanoseconds), in
  * either case. Between the number and its unit may be blanks, in a stack text inside double quotes: limit="8 GiB". The
- * number may have a fraction, as in 1.5GiB; the result is rounded down, but not to zero: that is an
- * error. A switch is on, true, yes, 1 or off, false, no, 0. */
+ * number may have a fraction of a unit above the smallest, as in 1.5GiB; the result is rounded down, but not to zero:
+ * that is an error, and so is a fraction of a byte, as in 1.5. A switch is on, true, yes, 1 or off, false, no, 0. */
 #ifndef STRATA_STACK_H
 #define STRATA_STACK_H
 

@@ -40,6 +40,7 @@ typedef struct async {
     strata_pending_frees retired;
     strata_lock lock;
     CUstream waiting; /* internal stream for frees that wait for several; made when needed, guarded by lock */
+    bool empty;       /* after a reset: the pool has no memory, or is of others; guarded by lock */
 } async;
 
 /* ---- allocating ---- */
@@ -105,6 +106,9 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
         strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
+    strata_lock_take(&self->lock);
+    self->empty = false; /* a reset may have come in the middle of the request */
+    strata_lock_release(&self->lock);
 }
 
 /* A use record of the stream is open. */
@@ -473,12 +477,19 @@ static bool give_lost(CUdeviceptr address)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
+/* After the last of it no call is made: each later reset asks again. A block of a thread that found the device usable
+ * may come later.
+ *
+ * The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
  * tests/answers/h200.txt, "primary_reset.". By one thread at a time, as another one may be given an address again. */
 static uint64_t end_lost(async *self)
 {
     strata_call_scope scope;
-    if (!strata_device_is_active(self->device) ||
+    size_t left = 0;
+    strata_lock_take(&self->lock);
+    const bool over = self->empty && !strata_pending_frees_any(&self->retired);
+    strata_lock_release(&self->lock);
+    if (over || !strata_device_is_active(self->device) ||
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
             STRATA_SUCCESS)
         return 0;
@@ -486,6 +497,8 @@ static uint64_t end_lost(async *self)
     const uint64_t bytes = strata_pending_frees_end_lost(&self->retired, give_lost);
     if (self->own_pool)
         strata_cu.MemPoolTrimTo(self->pool, 0);
+    self->empty = !self->own_pool || (pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &left) == CUDA_SUCCESS &&
+                                      !left); /* it keeps memory whose free has not come to its end */
     strata_lock_release(&self->lock);
     strata_call_scope_leave(&scope);
     return bytes;

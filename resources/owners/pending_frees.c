@@ -452,6 +452,12 @@ uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(C
     }
 }
 
+bool strata_pending_frees_any(const strata_pending_frees *set)
+{
+    const int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
+    return strata_counters_sum(&set->counters, ALLOCATED_BLOCKS) != ended;
+}
+
 /* ---- looking ---- */
 
 static void sum(strata_pending_frees *set, uint32_t slot, strata_point point, void *sums)

@@ -61,6 +61,9 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
  * Returns the bytes that ended. */
 uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(CUdeviceptr address));
 
+/* Whether blocks have not ended. Not exact while a thread enters or frees one. Makes no call. */
+bool strata_pending_frees_any(const strata_pending_frees *set);
+
 /* Whether a whole block of at least `bytes` was freed on that stream, perhaps pending: the driver hands such memory
  * out again there. *id receives it. */
 bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline, uint64_t bytes, strata_block_id *id);

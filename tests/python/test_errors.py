@@ -72,6 +72,18 @@ def test_sizes_may_have_a_blank():
             runtime.allocate("2 MiB")
 
 
+def test_a_fraction_of_a_byte_is_refused_by_its_text():
+    assert strata.parse_size("1.5KiB") == 1536
+    with strata.Runtime("pool") as runtime:
+        for call in (
+            lambda: strata.parse_size("1.0000001"),
+            lambda: runtime.allocate("1.0000001"),
+            lambda: strata.Runtime("budget(limit=1.0000001), pool"),
+        ):
+            with pytest.raises(ValueError, match=r'"1\.0000001'):
+                call()
+
+
 def test_a_wrong_share_says_what_a_share_is():
     with strata.Runtime("budget, pool") as runtime:
         for wrong in ("x%", "%", "0%", "101%", "nan%"):

@@ -335,29 +335,51 @@ static uint64_t records_so_far(void)
     return times;
 }
 
+/* A runtime of each of two devices, with this stack on the first one. Returns the second one's. */
+static strata_runtime *open_both(const char *stack)
+{
+    strata_runtime *second;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all.runtime));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    return second;
+}
+
+/* And a stream of each: all.other of the first device, all.stream of the second one. */
+static strata_runtime *open_both_with_streams(const char *stack)
+{
+    strata_runtime *second = open_both(stack);
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    return second;
+}
+
+/* Another module begins the context anew, which is returned. */
+static CUcontext reset_second(void)
+{
+    CUcontext context;
+    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    return context;
+}
+
 /* A stream of the device that was reset, used with another one: its event is looked for with each device, and one of
  * before may be the program's now. */
 static void child_records_no_event_of_the_device_that_was_reset(void)
 {
-    strata_runtime *first, *second;
     strata_fence *fence;
     strata_block block;
-    CUcontext context;
     CUstream stream;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &first));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    strata_runtime *second = open_both("pool");
     child_ok(strata_fence_create(second, &fence));
     child_ok(strata_fence_destroy(fence)); /* the device keeps its event */
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
-    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(reset_second()) == CUDA_SUCCESS);
     child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     const uint64_t before = records_so_far();
-    child_ok(strata_runtime_allocate(first, SMALL, stream, &block));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, stream, &block));
     child_check(records_so_far() - before == 1); /* of the first device, which is refused */
-    child_ok(strata_runtime_deallocate_on(first, &block, stream));
+    child_ok(strata_runtime_deallocate_on(all.runtime, &block, stream));
     child_ok(strata_device_check(0));
     child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
 }
@@ -399,9 +421,10 @@ static const tried calls_between[] = {
 
 static void count_uses_of_streams(const char *name, uint64_t times, void *data)
 {
-    static const char *const uses[] = {"cuStreamWaitEvent",      "cuStreamSynchronize", "cuStreamQuery",
-                                       "cuStreamIsCapturing",    "cuStreamGetId",       "cuMemFreeAsync",
-                                       "cuMemAllocFromPoolAsync"};
+    static const char *const uses[] = {
+        "cuStreamWaitEvent", "cuStreamSynchronize",     "cuStreamQuery",      "cuStreamIsCapturing", "cuStreamGetId",
+        "cuMemFreeAsync",    "cuMemAllocFromPoolAsync", "cuMemPrefetchAsync", "cuLaunchKernel",      "cuMemsetD8Async",
+        "cuMemsetD32Async",  "cuMemcpyDtoHAsync",       "cuMemcpyHtoDAsync"};
     for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++)
         *(uint64_t *)data += strcmp(name, uses[i]) == 0 ? times : 0;
 }
@@ -425,20 +448,12 @@ static size_t free_bytes_of_first(void)
 static void child_names_a_stream_of_the_device_that_was_reset(void)
 {
     const tried *one = &calls_between[strtoul(getenv("TEST_CALL"), NULL, 10)];
-    strata_runtime *second;
-    CUcontext context;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = one->stack}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    open_both_with_streams(one->stack);
     const size_t free_bytes = free_bytes_of_first();
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
     if (one->before)
         one->before();
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     const uint64_t before = uses_of_streams_so_far();
     child_status(one->call(), one->expected);
     if (strcmp(one->stack, "direct") == 0)
@@ -453,14 +468,9 @@ static void child_names_a_stream_of_the_device_that_was_reset(void)
 static void child_goes_on_with_memory_that_was_used_there(void)
 {
     const bool freed = strcmp(getenv("TEST_FREED"), "1") == 0;
-    strata_runtime *second;
     CUstream next;
     size_t bytes;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    strata_runtime *second = open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
     use_there();
     if (freed)
@@ -483,18 +493,11 @@ static void child_goes_on_with_memory_that_was_used_there(void)
 /* A free on a stream that has ended leaves no memory allocated. */
 static void child_frees_on_a_stream_that_has_ended_there(void)
 {
-    strata_runtime *second;
-    CUcontext context;
     strata_usage usage;
     size_t bytes;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    strata_runtime *second = open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     if (strcmp(getenv("TEST_SEEN"), "1") == 0)
         child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
     child_ok(free_there());
@@ -512,18 +515,11 @@ static void child_frees_on_a_stream_that_has_ended_there(void)
 /* The first device's memory, requested on a stream of the second one. */
 static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void)
 {
-    strata_runtime *second;
-    CUcontext context;
     strata_block refused;
     size_t bytes;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("TEST_STACK")}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
-    child_ok(strata_runtime_stream_acquire(second, &all.stream));
+    open_both_with_streams(getenv("TEST_STACK"));
     child_ok(strata_runtime_allocate(all.runtime, BYTES, all.stream, &all.block));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* as in child_makes_the_call */
     const uint64_t before = uses_of_streams_so_far();
     if (strcmp(getenv("TEST_STACK"), "async") == 0)
@@ -533,23 +529,41 @@ static void child_frees_what_was_requested_on_a_stream_that_has_ended_there(void
     child_ok(strata_runtime_reap_pending(all.runtime));
     child_check(strata_runtime_bytes_outstanding(all.runtime) == 0);
     child_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    child_ok(strata_runtime_stream_release(all.runtime, all.other));
     child_ok(strata_runtime_destroy(all.runtime));
+}
+
+/* Memory of the first device. What a layer does to a new block by the way is left out. */
+static void child_requests_on_a_stream_that_has_ended_there(void)
+{
+    strata_block block;
+    open_both_with_streams(getenv("TEST_STACK"));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, all.other, &all.block));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, all.stream, &block));
+    child_ok(strata_runtime_deallocate(all.runtime, &block));
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    reset_second();
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* as in child_makes_the_call */
+    const uint64_t before = uses_of_streams_so_far();
+    const strata_status status = strata_runtime_allocate(all.runtime, SMALL, all.stream, &block);
+    child_check(uses_of_streams_so_far() == before);
+    if (status == STRATA_SUCCESS)
+        child_ok(strata_runtime_deallocate(all.runtime, &block));
+    else
+        child_status(status, STRATA_ERROR_DEVICE_RESET);
+    child_status(prepare_there(), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_deallocate(all.runtime, &all.block));
 }
 
 /* The driver gives handles out again. */
 static void child_makes_streams_by_handles_that_have_ended(void)
 {
     enum { STREAMS = 16 };
-    strata_runtime *second;
     CUstream streams[STREAMS];
-    CUcontext context;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &all.runtime));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.device = 1, .stack_text = "pool"}, &second));
+    strata_runtime *second = open_both("pool");
     for (size_t i = 0; i < STREAMS; i++)
         child_ok(strata_runtime_stream_acquire(second, &streams[i]));
-    child_check(strata_cu.DevicePrimaryCtxReset(1) == CUDA_SUCCESS);
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    reset_second();
     for (size_t i = 0; i < STREAMS; i++) {
         child_ok(strata_runtime_stream_acquire(all.runtime, &streams[i]));
         child_ok(strata_runtime_allocate(all.runtime, BYTES, streams[i], &all.block));
@@ -679,6 +693,22 @@ static void what_was_requested_on_a_stream_that_another_devices_reset_has_ended_
     }
 }
 
+static void a_request_names_no_stream_that_another_devices_reset_has_ended(void **state)
+{
+    (void)state;
+    static const char *const asked[] = {
+        "prefetch, managed",      "prefetch, pool, managed", "guard(sample=1), pool",
+        "guard(sample=1), async", "guard(sample=1), direct", "prefetch(on_use=on), managed",
+        "binning, pool",          "binning, async",          "binning, direct"};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        char stack[64];
+        snprintf(stack, sizeof stack, "TEST_STACK=%s", asked[i]);
+        printf("%s\n", stack);
+        test_child_run("child_requests_on_a_stream_that_has_ended_there",
+                       (const char *const[]){"STRATA_DRIVER=sim", "STRATA_SIM_DEVICES=2", stack, NULL});
+    }
+}
+
 static void a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended(void **state)
 {
     (void)state;
@@ -716,6 +746,7 @@ int main(int argument_count, char **arguments)
         TEST_SCENARIO(child_makes_the_call),
         TEST_SCENARIO(child_records_no_event_of_the_device_that_was_reset),
         TEST_SCENARIO(child_names_a_stream_of_the_device_that_was_reset),
+        TEST_SCENARIO(child_requests_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_makes_streams_by_handles_that_have_ended),
         TEST_SCENARIO(child_frees_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_frees_what_was_requested_on_a_stream_that_has_ended_there),
@@ -729,6 +760,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(no_call_gives_cublas_what_a_reset_has_ended),
         cmocka_unit_test(a_stream_of_another_device_gets_no_event_of_before),
         cmocka_unit_test(no_call_names_a_stream_of_another_device_that_was_reset),
+        cmocka_unit_test(a_request_names_no_stream_that_another_devices_reset_has_ended),
         cmocka_unit_test(a_stream_is_made_by_the_handle_of_one_that_another_devices_reset_has_ended),
         cmocka_unit_test(a_free_on_a_stream_that_another_devices_reset_has_ended_frees),
         cmocka_unit_test(what_was_requested_on_a_stream_that_another_devices_reset_has_ended_is_freed),

@@ -407,6 +407,14 @@ static void a_process_ends_with_the_last_thread_of_its_own(void **state)
     check(run_wider("--ipc", "ipc main-first"), 0, "the main thread ends\n", "");
 }
 
+/* The driver may never let it go. */
+static void a_thread_that_the_last_wait_left_behind_keeps_no_process_alive(void **state)
+{
+    (void)state;
+    check(run_wider("--guard --report", "ends main-first"), 0, "the main thread ends\n",
+          "made no last check before its context ended");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
+        cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

@@ -452,6 +452,37 @@ static void a_size_by_itself_is_read_or_refused(void **state)
     check_status(strata_parse_size("1", NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
+/* Whatever digit it begins at; of a larger unit it leaves whole bytes. */
+static void a_fraction_of_a_byte_is_refused_by_its_text(void **state)
+{
+    (void)state;
+    static const char *const fractions[] = {"1.0000001", "1.00000000000000000001B", "0.0000001", "7.5", "1.9999999"};
+    static const char *const texts[] = {"plain(size", "async(max_size", "budget(limit"};
+    char text[80], quoted[40];
+    strata_stack *stack;
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
+        bytes = 1;
+        snprintf(quoted, sizeof quoted, "(\"%s", fractions[i]);
+        check_status(strata_parse_size(fractions[i], &bytes), STRATA_ERROR_SYNTAX);
+        assert_true(bytes == 0);
+        check_last_error(STRATA_ERROR_SYNTAX, quoted + 1);
+        check_last_error(STRATA_ERROR_SYNTAX, "a fraction needs a unit");
+        for (size_t j = 0; j < sizeof texts / sizeof texts[0]; j++) {
+            snprintf(text, sizeof text, "%s=%s), direct", texts[j], fractions[i]);
+            check_status(strata_stack_create(text, 0, &stack), STRATA_ERROR_SYNTAX);
+            check_last_error(STRATA_ERROR_SYNTAX, quoted);
+            check_last_error(STRATA_ERROR_SYNTAX, "in whole bytes");
+        }
+    }
+    check_ok(strata_parse_size("1.5KiB", &bytes));
+    assert_true(bytes == 1536);
+    check_ok(strata_parse_size("1.0000001K", &bytes));
+    assert_true(bytes == 1024);
+    check_ok(strata_parse_size("8.000000000", &bytes));
+    assert_true(bytes == 8);
+}
+
 /* Zero is "no limit" there. */
 static void a_size_below_one_byte_is_no_size_in_a_stack_text_either(void **state)
 {
@@ -667,6 +698,7 @@ int main(void)
         cmocka_unit_test_setup(a_text_that_is_too_long_for_an_option_is_refused, setup),
         cmocka_unit_test_setup(a_stack_of_too_many_layers_is_refused, setup),
         cmocka_unit_test_setup(a_size_by_itself_is_read_or_refused, setup),
+        cmocka_unit_test_setup(a_fraction_of_a_byte_is_refused_by_its_text, setup),
         cmocka_unit_test_setup(a_size_below_one_byte_is_no_size_in_a_stack_text_either, setup),
         cmocka_unit_test_setup(a_bad_text_is_refused_with_its_place_in_characters, setup),
         cmocka_unit_test_setup(a_bad_text_with_control_characters_is_shown_and_not_obeyed, setup),

@@ -256,17 +256,17 @@ static uint64_t calls_of_another_stack(void)
     return after - before;
 }
 
-static void child_a_pool_that_has_given_all_up_is_asked_without_a_call(void)
+static void child_an_owner_that_has_given_all_up_is_asked_without_a_call(void)
 {
     enum { RESETS = 4 };
     scene *of = scene_of_child();
     strata_runtime *before[RESETS];
-    of->when = ANEW;
     child_ok(strata_driver_count_calls());
     test_open_driver_quietly();
     test_make_current();
     for (int i = 0; i < RESETS; i++) {
-        child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &before[i]));
+        child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before[i]));
+        child_ok(strata_runtime_allocate(before[i], SMALL, NULL, &of->other));
         child_ok(strata_runtime_allocate(before[i], SMALL, NULL, &of->live));
         child_ok(strata_runtime_deallocate(before[i], &of->live));
         reset(of);
@@ -607,6 +607,52 @@ static void child_the_driver_s_pool_has_nothing_left_of_before_a_reset(void)
     child_ok(strata_runtime_destroy(after));
 }
 
+enum { AS_LARGE = 40 << 20 };
+
+/* Memory of the driver's own where the block was, of the pool unless that is NULL; 0 if it gives none. */
+static CUdeviceptr memory_of_the_driver_at(CUdeviceptr address, CUmemoryPool pool)
+{
+    enum { TRIES = 16 };
+    CUdeviceptr taken[TRIES], found = 0;
+    int count = 0;
+    for (; !found && count < TRIES; count++) {
+        child_check((pool ? strata_cu.MemAllocFromPoolAsync(&taken[count], AS_LARGE, pool, NULL)
+                          : strata_cu.MemAlloc(&taken[count], AS_LARGE)) == CUDA_SUCCESS);
+        found = taken[count] == address ? address : 0;
+    }
+    for (int i = 0; i < count; i++)
+        if (taken[i] != found)
+            child_check(strata_cu.MemFree(taken[i]) == CUDA_SUCCESS);
+    return found;
+}
+
+static void child_memory_that_the_driver_has_given_out_since_is_none_of_before(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
+    void *memory = (void *)(uintptr_t)of->live.address;
+    CUmemoryPool pool = strata_async_pool_handle(strata_stack_top(strata_runtime_stack(of->runtime)));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_check(strata_holds(memory));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
+    test_make_current();
+    child_check(strata_holds(memory));
+    const CUdeviceptr since = memory_of_the_driver_at(of->live.address, pool);
+    if (!since)
+        exit(77);
+    child_check(!strata_holds(memory));
+    child_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER);
+    child_check(strata_cu.MemFree(since) == CUDA_SUCCESS);
+    child_check(strata_holds(memory));
+    child_ok(strata_free(memory));
+    child_check(!strata_holds(memory));
+}
+
 static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
 {
     char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
@@ -645,6 +691,14 @@ static void the_driver_s_pool_has_nothing_left_of_before_a_reset(void **state)
     (void)state;
     static const char *const stacks[] = {"async", "pool, async", "guard, async", "statistics, async"};
     run_on("child_the_driver_s_pool_has_nothing_left_of_before_a_reset", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
+static void memory_that_the_driver_has_given_out_since_is_none_of_before(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"direct", "pool, direct", "async(pool=default)"};
+    run_on("child_memory_that_the_driver_has_given_out_since_is_none_of_before", stacks,
+           sizeof stacks / sizeof stacks[0]);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -698,10 +752,11 @@ static void memory_of_the_devices_own_runtime_goes_back(void **state)
     run_on("child_memory_of_the_devices_own_runtime_goes_back", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
-static void a_pool_that_has_given_all_up_is_asked_without_a_call(void **state)
+static void an_owner_that_has_given_all_up_is_asked_without_a_call(void **state)
 {
     (void)state;
-    test_child_run("child_a_pool_that_has_given_all_up_is_asked_without_a_call", NULL);
+    static const char *const stacks[] = {"pool", "async", "async(pool=default)", "pool, async"};
+    run_on("child_an_owner_that_has_given_all_up_is_asked_without_a_call", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void the_next_stack_asks_for_no_stream_of_before(void **state)
@@ -772,7 +827,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
         TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
         TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
-        TEST_SCENARIO(child_a_pool_that_has_given_all_up_is_asked_without_a_call),
+        TEST_SCENARIO(child_an_owner_that_has_given_all_up_is_asked_without_a_call),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
@@ -786,6 +841,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_shared_budget_forgets_what_a_reset_has_ended),
         TEST_SCENARIO(child_a_shared_budget_keeps_what_outlives_a_reset),
         TEST_SCENARIO(child_the_driver_s_pool_has_nothing_left_of_before_a_reset),
+        TEST_SCENARIO(child_memory_that_the_driver_has_given_out_since_is_none_of_before),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -798,7 +854,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_devices_own_runtime_is_made_again),
         cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
         cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
-        cmocka_unit_test(a_pool_that_has_given_all_up_is_asked_without_a_call),
+        cmocka_unit_test(an_owner_that_has_given_all_up_is_asked_without_a_call),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),
@@ -810,6 +866,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_shared_budget_forgets_what_a_reset_has_ended),
         cmocka_unit_test(a_shared_budget_keeps_what_outlives_a_reset),
         cmocka_unit_test(the_driver_s_pool_has_nothing_left_of_before_a_reset),
+        cmocka_unit_test(memory_that_the_driver_has_given_out_since_is_none_of_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

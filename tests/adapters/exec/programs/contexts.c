@@ -1,9 +1,11 @@
-/* Several contexts of one device, and what belongs to them, by name: `contexts NAME`. */
+/* Several contexts of one device, and what belongs to them, by name: `contexts NAME [COUNT]`, with a count of repeats
+ * where threads repeat. */
 #include "driver_calls.h"
 #include "ways.h"
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -143,13 +145,13 @@ static void free_what_resets_have_ended(void)
     printf("\n");
 }
 
-/* More than there are addresses for, with those of each pool of its own. */
+/* More than there are addresses for, with those of each pool of its own. Few blocks are large, which a guard writes. */
 static void reset_often(void)
 {
     CUdeviceptr block;
     int failed = 0;
     for (int i = 0; i < 200; i++) {
-        failed += DRIVER(cuMemAlloc)(&block, 60 * MIB) != CUDA_SUCCESS;
+        failed += DRIVER(cuMemAlloc)(&block, (i % 20 ? 1 : 60) * MIB) != CUDA_SUCCESS;
         CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
         enter_primary();
     }
@@ -369,6 +371,7 @@ static void read_on_a_peer(void)
 /* ---- threads ---- */
 
 static CUcontext shared_context;
+static int repeats; /* 0: as many as usual */
 
 static void *use_contexts(void *data)
 {
@@ -471,7 +474,7 @@ static void reset_beside_questions(void)
     shared_context = current_context();
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, ask_for_a_block, NULL));
-    for (int i = 0; i < RESETS; i++) {
+    for (int i = 0; i < (repeats ? repeats : RESETS); i++) {
         enter_primary();
         CHECK(DRIVER(cuMemAlloc)(&block, MIB));
         asked_for = block;
@@ -508,7 +511,7 @@ static void reset_beside_requests(void)
     shared_context = current_context();
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, ask_for_memory, NULL));
-    for (int i = 0; i < RESETS; i++) {
+    for (int i = 0; i < (repeats ? repeats : RESETS); i++) {
         CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
         enter_primary();
         if (i % 4 == 0)
@@ -555,7 +558,7 @@ static void release_beside_requests(void)
     shared_context = current_context();
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, take_and_free, i % 2 ? threads : NULL));
-    for (int i = 0; i < RELEASES; i++) {
+    for (int i = 0; i < (repeats ? repeats : RELEASES); i++) {
         (void)DRIVER(cuMemAlloc)(&block, MIB);
         CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
         enter_primary();
@@ -595,6 +598,7 @@ static const named_way ways[] = {
 
 int main(int count, char **arguments)
 {
+    repeats = count > 2 ? atoi(arguments[2]) : 0;
     begin();
     return run_way(ways, sizeof ways / sizeof ways[0], count, arguments);
 }

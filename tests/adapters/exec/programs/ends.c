@@ -155,6 +155,20 @@ static void end_a_peers_stream(void)
     printf("%zu wrong\n", wrong_bytes());
 }
 
+CUresult CUDAAPI cuNewEndlessWork(void);
+
+/* The thread that has waited for the work is left in the driver. */
+static void end_main_behind_endless_work(void)
+{
+    WIDER(cuNewEndlessWork, "cuNewEndlessWork", 13000);
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuNewEndlessWork_found());
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    puts("the main thread ends");
+    pthread_exit(NULL);
+}
+
 static const named_way ways[] = {
     {"references", count_references},
     {"begun-anew", release_beside_a_begin},
@@ -163,6 +177,7 @@ static const named_way ways[] = {
     {"detach", detach},
     {"detach-once", detach_once},
     {"peer-stream", end_a_peers_stream},
+    {"main-first", end_main_behind_endless_work},
 };
 
 int main(int count, char **arguments)

@@ -522,6 +522,28 @@ CUresult CUDAAPI cuNewDelay(unsigned milliseconds)
     return CUDA_SUCCESS;
 }
 
+/* Whether work of a context does not end; any thread. */
+static _Atomic bool endless;
+
+EXPORT CUresult CUDAAPI cuNewEndlessWork(void);
+
+CUresult CUDAAPI cuNewEndlessWork(void)
+{
+    endless = true;
+    return CUDA_SUCCESS;
+}
+
+/* A process that still is there after ten seconds has the status 9. */
+static CUresult CUDAAPI synchronize_context(void)
+{
+    BEHIND(cuCtxSynchronize, "cuCtxSynchronize", 2000);
+    if (endless) {
+        sleep(10);
+        _exit(9);
+    }
+    return cuCtxSynchronize_behind();
+}
+
 /* Takes long behind the end of the streams. */
 static CUresult CUDAAPI reset_slow(CUdevice device)
 {
@@ -755,6 +777,8 @@ static const struct {
     OWN("cuNewEvents", 0, cuNewEvents),
     OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
+    OWN("cuNewEndlessWork", 0, cuNewEndlessWork),
+    OWN("cuCtxSynchronize", 0, synchronize_context),
     OWN("cuNewReferences", 0, cuNewReferences),
     OWN("cuDevicePrimaryCtxReset", 0, reset_slow),
     OWN("cuCtxDestroy", 0, destroy_context),
