@@ -345,6 +345,26 @@ def test_naming_a_stream_again_keeps_one_object(runtime, driver):
         driver.destroy_stream(stream)
 
 
+def test_the_owner_of_a_stream_that_another_object_named_is_kept(runtime, driver):
+    handle = driver.make_stream()
+
+    class View:
+        ptr = handle
+
+    class Owner:
+        ptr = handle
+
+        def __del__(self):
+            driver.destroy_stream(self.ptr)
+            ended.append(self.ptr)
+
+    ended = []
+    with runtime.allocate(4096) as buffer:
+        buffer.use_until_free(View())
+        buffer.use_until_free(Owner())
+        assert not ended
+
+
 def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
     use, errors = runtime.allocate(4096).use(None), []
     use.__enter__()

@@ -83,12 +83,18 @@ static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *
 }
 
 /* Whether use_until_free has the stream already: a loop names it in each round, by an object of its own in some
- * libraries. */
-static bool is_named(const buffer_object *self, CUstream stream)
+ * libraries. An object of another type counts as another stream: it may own the handle, which a
+ * view of it does not. */
+static bool is_named(const buffer_object *self, PyObject *given, CUstream stream)
 {
     for (Py_ssize_t i = 0; i < PyList_Size(self->streams); i++) {
+        PyObject *kept = PyList_GetItem(self->streams, i);
         CUstream named;
-        if (!convert_stream(PyList_GetItem(self->streams, i), &named))
+        if (kept == given)
+            return true;
+        if (Py_TYPE(kept) != Py_TYPE(given))
+            continue;
+        if (!convert_stream(kept, &named))
             PyErr_Clear();
         else if (named == stream)
             return true;
@@ -108,7 +114,7 @@ static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
     }
     if (!self->streams)
         self->streams = PyList_New(0);
-    if (!self->streams || (!is_named(self, stream) && PyList_Append(self->streams, given) != 0))
+    if (!self->streams || (!is_named(self, given, stream) && PyList_Append(self->streams, given) != 0))
         return NULL;
     Py_RETURN_NONE;
 }
