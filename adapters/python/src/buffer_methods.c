@@ -83,8 +83,7 @@ static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *
 }
 
 /* Whether use_until_free has the stream already: a loop names it in each round, by an object of its own in some
- * libraries. An object of another type counts as another stream: it may own the handle, which a
- * view of it does not. */
+ * libraries. An object of another type counts as another stream: it may own the handle, as a view does not. */
 static bool is_named(const buffer_object *self, PyObject *given, CUstream stream)
 {
     for (Py_ssize_t i = 0; i < PyList_Size(self->streams); i++) {
