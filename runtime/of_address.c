@@ -19,17 +19,15 @@ static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strat
     return status;
 }
 
-/* Whether the driver has memory where the block of a device that was reset was. What outlives the reset in a pool goes
- * back first, once the context has begun anew. */
-static bool is_given_out_since(strata_device *device, const strata_block *block)
+/* Whether the driver has memory at this address of a block whose device was reset. What outlives the reset in a pool
+ * goes back first, once the context has begun anew. */
+static bool is_given_out_since(strata_device *device, CUdeviceptr address)
 {
     CUdeviceptr start = 0;
     if (!strata_device_is_active(device))
         return false;
     strata_neighbours_settle_lost(device->ordinal);
-    return strata_cu.PointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, block->address) ==
-               CUDA_SUCCESS &&
-           start == block->address;
+    return strata_cu.PointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS;
 }
 
 /* False: it is in none whose device `lost` describes. */
@@ -41,7 +39,7 @@ static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
         out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
         if (out->runtime && strata_device_is_lost(stack->device) == lost &&
             find_in(out->runtime, address, &out->block) == STRATA_SUCCESS &&
-            !(lost && is_given_out_since(stack->device, &out->block)))
+            !(lost && is_given_out_since(stack->device, address)))
             return true;
     }
     return false;

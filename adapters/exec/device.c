@@ -104,7 +104,7 @@ static __attribute__((noinline)) bool open_driver(void)
     strata_driver_failure failure = {0};
     char path[PATH_MAX];
     if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED || !program_has_begun())
-        return false;
+        return strata_driver_is_open(); /* another thread may have come first */
     exec_read_settings();
     if (!find_driver(path) || !strata_driver_fix_choice(path) || !strata_driver_load(&failure)) {
         if (!exec_is_forked())

@@ -420,6 +420,31 @@ def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold)
     stream.close()
 
 
+def test_a_use_kept_by_a_finalizer_of_its_circle_is_over(runtime, driver):
+    kept = []
+
+    class Worker:
+        def __init__(self):
+            self.handle = driver.make_stream()
+
+        def __cuda_stream__(self):
+            return (0, self.handle)
+
+        def __del__(self):
+            driver.destroy_stream(self.handle)
+            kept.append(self.held)
+
+    worker, buffer = Worker(), runtime.allocate(4096)
+    worker.held = buffer.use(worker)
+    del worker
+    gc.collect()
+    with pytest.raises(ValueError, match="the use has ended"):
+        kept[0].__enter__()
+    kept.clear()
+    del buffer
+    assert runtime.usage()["live_blocks"] == 0
+
+
 def test_a_closed_runtime_is_refused_and_a_busy_one_stays():
     runtime = strata.Runtime("pool")
     buffer = runtime.allocate(10)

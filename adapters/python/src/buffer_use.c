@@ -58,6 +58,10 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
         PyErr_SetString(PyExc_ValueError, "the use has begun");
         return NULL;
     }
+    if (!self->stream) { /* a finalizer of the circle that it was part of has kept it */
+        PyErr_SetString(PyExc_ValueError, "the use has ended: the collector has taken its stream");
+        return NULL;
+    }
     if (!buffer_ref(self->buffer))
         return NULL;
     runtime_object *runtime = self->buffer->runtime;

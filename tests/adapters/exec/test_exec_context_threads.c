@@ -22,6 +22,21 @@ static void children_of_threads_with_contexts_go_on(void **state)
     check(run_under("", "contexts forks"), 0, "status 0\n", "");
 }
 
+/* Each finds the driver open, whichever has opened it. */
+static void first_requests_of_several_threads_are_charged(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < test_effort(100, 8); i++) {
+        outcome *result = run_under("--fail-closed --budget 64MiB --json", "contexts begin");
+        assert_outcome(result, 0, "went on\n", "");
+        json_t *report = read_report(result);
+        const json_t *budget = json_object_get(json_array_get(json_object_get(report, "devices"), 0), "budget");
+        assert_int_equal(json_integer_value(json_object_get(budget, "in_use")), 8 << 20);
+        json_decref(report);
+        free(result);
+    }
+}
+
 /* The device has a stack for some of them, and none for others. */
 static void questions_beside_resets_are_answered(void **state)
 {
@@ -73,6 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contexts_come_and_go_on_several_threads),
         cmocka_unit_test(children_of_threads_with_contexts_go_on),
+        cmocka_unit_test(first_requests_of_several_threads_are_charged),
         cmocka_unit_test(questions_beside_resets_are_answered),
         cmocka_unit_test(requests_beside_resets_are_served),
         cmocka_unit_test(requests_beside_the_last_release_of_a_context_are_answered),

@@ -653,6 +653,38 @@ static void child_memory_that_the_driver_has_given_out_since_is_none_of_before(v
     child_check(!strata_holds(memory));
 }
 
+/* Memory of the driver that lies in a block of before, but begins elsewhere. */
+static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
+{
+    enum { TRIES = 64, SMALL = AS_LARGE / 2 };
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    CUdeviceptr taken[TRIES], inside = 0;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
+    test_make_current();
+    for (int i = 0; i < TRIES; i++) {
+        child_check(strata_cu.MemAlloc(&taken[i], SMALL) == CUDA_SUCCESS);
+        if (taken[i] > of->live.address && taken[i] < of->live.address + AS_LARGE)
+            inside = taken[i];
+    }
+    for (int i = 0; i < TRIES; i++)
+        if (taken[i] != inside)
+            child_check(strata_cu.MemFree(taken[i]) == CUDA_SUCCESS);
+    if (!inside)
+        exit(77);
+    void *memory = (void *)(uintptr_t)inside;
+    child_check(!strata_holds(memory));
+    child_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER);
+    child_check(strata_cu.MemFree(inside) == CUDA_SUCCESS);
+    child_check(strata_holds(memory));
+}
+
 static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
 {
     char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
@@ -699,6 +731,13 @@ static void memory_that_the_driver_has_given_out_since_is_none_of_before(void **
     static const char *const stacks[] = {"direct", "pool, direct", "async(pool=default)"};
     run_on("child_memory_that_the_driver_has_given_out_since_is_none_of_before", stacks,
            sizeof stacks / sizeof stacks[0]);
+}
+
+static void memory_inside_a_block_of_before_is_the_driver_s(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"direct", "pool, direct"};
+    run_on("child_memory_inside_a_block_of_before_is_the_driver_s", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -842,6 +881,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_shared_budget_keeps_what_outlives_a_reset),
         TEST_SCENARIO(child_the_driver_s_pool_has_nothing_left_of_before_a_reset),
         TEST_SCENARIO(child_memory_that_the_driver_has_given_out_since_is_none_of_before),
+        TEST_SCENARIO(child_memory_inside_a_block_of_before_is_the_driver_s),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -867,6 +907,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_shared_budget_keeps_what_outlives_a_reset),
         cmocka_unit_test(the_driver_s_pool_has_nothing_left_of_before_a_reset),
         cmocka_unit_test(memory_that_the_driver_has_given_out_since_is_none_of_before),
+        cmocka_unit_test(memory_inside_a_block_of_before_is_the_driver_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -524,6 +524,30 @@ static void reset_beside_requests(void)
     printf("%s\n", all_refused ? "refused" : "went on");
 }
 
+static pthread_barrier_t all_there;
+
+static void *ask_at_once(void *data)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    pthread_barrier_wait(&all_there);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    return data;
+}
+
+static void begin_on_several_threads(void)
+{
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    shared_context = current_context();
+    CHECK(pthread_barrier_init(&all_there, NULL, THREADS));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_at_once, NULL));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf("went on\n");
+}
+
 static _Atomic bool all_released;
 
 /* Of a context that comes and goes: what was refused, or is gone, is no error. */
@@ -591,6 +615,7 @@ static const named_way ways[] = {
     {"no-access", copy_without_access},
     {"threads", use_contexts_on_threads},
     {"questions", reset_beside_questions},
+    {"begin", begin_on_several_threads},
     {"requests", reset_beside_requests},
     {"releases", release_beside_requests},
     {"forks", fork_beside_threads},
