@@ -19,15 +19,38 @@ static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strat
     return status;
 }
 
-/* Whether the driver has memory at this address of a block whose device was reset. What outlives the reset in a pool
- * goes back first, once the context has begun anew. */
+/* Whether a call of the driver's has made memory there, which such a call frees. Pools map theirs. */
+static bool is_made_by_the_driver(CUdeviceptr address)
+{
+    int separate = 0;
+    bool managed = false;
+    CUmemoryPool pool = NULL;
+    strata_cu.PointerGetAttribute(&separate, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
+    strata_cu.PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    strata_cu.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
+    return separate || managed || pool;
+}
+
+/* Whether a stack of now has it, also as memory that no block of a user's has, such as a chunk of a pool over `direct`.
+ */
+static bool is_held(CUdeviceptr address)
+{
+    strata_stack *stack;
+    bool held = false;
+    for (uint64_t serial = UINT64_MAX; !held && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        held = !strata_device_is_lost(stack->device) && strata_table_holds(stack->head.table, address);
+    return held;
+}
+
+/* Whether the program has got memory from the driver at this address of a block whose device was reset. What outlives
+ * the reset in a pool goes back first, once the context has begun anew. */
 static bool is_given_out_since(strata_device *device, CUdeviceptr address)
 {
-    CUdeviceptr start = 0;
     if (!strata_device_is_active(device))
         return false;
     strata_neighbours_settle_lost(device->ordinal);
-    return strata_cu.PointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS;
+    return is_made_by_the_driver(address) && !is_held(address);
 }
 
 /* False: it is in none whose device `lost` describes. */

@@ -230,6 +230,18 @@ strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, 
     return NULL;
 }
 
+bool strata_table_holds(strata_table *table, CUdeviceptr address)
+{
+    const uint32_t end = strata_table_slot_limit(table);
+    for (uint32_t slot = 1; slot < end; slot++) {
+        const strata_entry *entry = strata_table_entry(table, slot);
+        if ((atomic_load_explicit(&entry->word, memory_order_acquire) & STRATA_BLOCK_LIVE) &&
+            address - entry->address < entry->bytes)
+            return true;
+    }
+    return false;
+}
+
 strata_error *strata_block_error(strata_status status, const strata_block *block)
 {
     strata_error *error = strata_error_begin(status);

@@ -194,6 +194,9 @@ strata_status strata_check_block_facts(const strata_block *allocated, const stra
 /* For walks: slots from here on were never handed out. */
 uint32_t strata_table_slot_limit(strata_table *table);
 
+/* Whether a block contains the address, also one that a layer holds back or cuts, such as a chunk. Examines all. */
+bool strata_table_holds(strata_table *table, CUdeviceptr address);
+
 /* The first live entry from *slot on and before `end`, with its lock bit, which keeps the block from being freed: the
  * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);

@@ -17,12 +17,9 @@ void pool_policy_begin(pool *self)
 {
     pool_policy *policy = &self->policy;
     const bool remappable = self->store.source->remappable, small = self->given.prefer == STRATA_POOL_PREFER_MEMORY;
-    uint64_t share = remappable || small ? POOL_SHARE : POOL_SHARE_FIXED;
-    if (self->given.prefer == STRATA_POOL_PREFER_SPEED)
-        share = POOL_SHARE_MOST;
-    if (self->given.overhead)
-        share = self->given.overhead;
-    policy->share = thousandths(share);
+    const bool fast = self->given.prefer == STRATA_POOL_PREFER_SPEED;
+    const uint64_t usual = fast ? POOL_SHARE_MOST : remappable || small ? POOL_SHARE : POOL_SHARE_FIXED;
+    policy->share = thousandths(self->given.overhead ? self->given.overhead : usual);
     if (remappable && !small && !self->given.overhead)
         policy->buys = thousandths(POOL_BUY);
     const uint64_t largest = remappable ? (small ? POOL_CHUNK_MEMORY : POOL_CHUNK_LARGEST) : POOL_CHUNK_FIXED;
@@ -105,7 +102,8 @@ double pool_policy_bought(const pool *self)
 {
     const pool_policy *policy = &self->policy;
     const uint64_t polling = policy->spares_polls && policy->buys > 0 ? POOL_SHARE_POLLING : 0;
-    return policy->buys * (double)pool_policy_moves(self) + thousandths(polling);
+    const double moves = policy->buys * (double)pool_policy_moves(self), most = thousandths(POOL_BUY_CONTIGUOUS);
+    return (self->given.contiguous && moves > most ? most : moves) + thousandths(polling);
 }
 
 static uint64_t beyond_peak(const pool *self, uint64_t peak)

@@ -23,6 +23,8 @@ enum {
                                    go on moving stop soon */
     POOL_BUY_MOST = 8,          /* chunks that count of what one request moves: large requests, which move many, let
                                    copies of gnn_train hold 1.119 in the mean, not 1.097 */
+    POOL_BUY_CONTIGUOUS = 100,  /* thousandths of the peak, at most, that moves buy with contiguous=SIZE: a free chunk
+                                   serves one size alone, so with more, exchanges are as frequent */
     POOL_MOVES_FREE = 32,       /* chunks that are moved before the first buys: without them copies of gpt_train hold
                                    1.058 in the mean, not 1.037 */
     POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */

@@ -685,6 +685,32 @@ static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
     child_check(strata_holds(memory));
 }
 
+/* Not the program's, which would free it: a free of the block of before has no effect. */
+static void child_memory_that_a_pool_has_again_is_not_the_driver_s(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    strata_block block;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
+    void *memory = (void *)(uintptr_t)of->live.address;
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
+    child_ok(strata_runtime_allocate(next, AS_LARGE, NULL, &block));
+    const bool there = block.address == of->live.address;
+    child_ok(strata_runtime_deallocate(next, &block));
+    if (!there)
+        exit(77);
+    child_check(strata_holds(memory));
+    child_ok(strata_free(memory));
+    child_check(!strata_holds(memory));
+    child_ok(strata_runtime_allocate(next, AS_LARGE, NULL, &block));
+    child_check(strata_cu.MemsetD8Async(block.address, 1, AS_LARGE, NULL) == CUDA_SUCCESS);
+    child_ok(strata_runtime_deallocate(next, &block));
+}
+
 static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
 {
     char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
@@ -738,6 +764,13 @@ static void memory_inside_a_block_of_before_is_the_driver_s(void **state)
     (void)state;
     static const char *const stacks[] = {"direct", "pool, direct"};
     run_on("child_memory_inside_a_block_of_before_is_the_driver_s", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
+static void memory_that_a_pool_has_again_is_not_the_driver_s(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool, direct", "guard, direct"};
+    run_on("child_memory_that_a_pool_has_again_is_not_the_driver_s", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -882,6 +915,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_driver_s_pool_has_nothing_left_of_before_a_reset),
         TEST_SCENARIO(child_memory_that_the_driver_has_given_out_since_is_none_of_before),
         TEST_SCENARIO(child_memory_inside_a_block_of_before_is_the_driver_s),
+        TEST_SCENARIO(child_memory_that_a_pool_has_again_is_not_the_driver_s),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -908,6 +942,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_driver_s_pool_has_nothing_left_of_before_a_reset),
         cmocka_unit_test(memory_that_the_driver_has_given_out_since_is_none_of_before),
         cmocka_unit_test(memory_inside_a_block_of_before_is_the_driver_s),
+        cmocka_unit_test(memory_that_a_pool_has_again_is_not_the_driver_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,6 +267,22 @@ static void a_refused_request_gives_nothing_back(test_fixture *fixture)
     empty_the_pool(fixture);
 }
 
+/* Free memory of so many sizes seldom serves the next one, however much of it there is. */
+static void memory_exchanged_for_other_sizes_buys_a_tenth_at_most(test_fixture *fixture)
+{
+    enum { SIZES = 31, REQUESTS = 12 * SIZES, STAYS = 64, LARGEST = 8 + 2 * SIZES };
+    needs_granule(CHUNK);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block stays = test_allocate(fixture, STAYS * MIB, stream);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        strata_block block = test_allocate(fixture, (8 + 2 * (7 * i % SIZES)) * MIB, stream);
+        test_free_on(fixture, &block, stream);
+    }
+    assert_in_range(value_of(fixture->runtime, "pool.bought"), 0, 100);
+    assert_in_range(value_of(fixture->runtime, "pool.reserved"), STAYS * MIB, (STAYS + LARGEST) * MIB * 6 / 5);
+    test_free_on(fixture, &stays, stream);
+}
+
 static void a_wider_alignment_than_the_chunks_is_kept(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -493,6 +509,7 @@ int main(void)
         TEST_CASE(a_request_waits_for_free_memory_of_other_sizes_before_it_is_refused),
         TEST_CASE(what_moved_in_stream_order_makes_room_for_a_large_block),
         TEST_CASE(a_refused_request_gives_nothing_back),
+        TEST_CASE(memory_exchanged_for_other_sizes_buys_a_tenth_at_most),
         TEST_CASE(a_wider_alignment_than_the_chunks_is_kept),
         TEST_CASE(a_budget_counts_the_whole_chunk),
         TEST_CASE(it_is_exported_by_one_handle),
