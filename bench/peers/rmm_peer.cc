@@ -89,7 +89,7 @@ class counted_memory
 
 /* ---- the resources, made as RMM's random_allocations makes them ---- */
 
-/* What may be taken: of `room`, or of all that is free. */
+/* How much may be taken of `room`, or of all that is free. */
 std::size_t available(uint64_t room)
 {
     const std::size_t free = rmm::available_device_memory().first;
