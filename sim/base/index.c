@@ -4,7 +4,7 @@
 
 enum { BITS = 64, LARGE = 1 << 20 };
 
-/* Maps zeroed memory, of which the kernel commits only the pages that are touched. */
+/* Takes zeroed memory; of much, the kernel commits only the pages that are touched. NULL without memory. */
 static void *take(size_t bytes)
 {
     if (bytes < LARGE)

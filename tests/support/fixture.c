@@ -272,7 +272,7 @@ static void make_prepared(prepared_case *prepared, const char *stack, const test
     snprintf(prepared->name, sizeof prepared->name, "%s [%s]", test->name, stack);
 }
 
-/* Runs the one case of a process of a sweep, which makes room for no other. */
+/* test_run_on in a process of a sweep, which runs one case at most, so that it has room for no more. */
 static int sweep(const char *const *stacks, size_t stack_count, const test_case *cases, size_t case_count)
 {
     static prepared_case prepared;
