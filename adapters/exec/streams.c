@@ -154,7 +154,7 @@ static CUresult begun(CUresult result, CUstream stream)
     return result;
 }
 
-/* After WRONG_THREAD the capture goes on: another thread must end it. */
+/* After WRONG_THREAD the capture is taken to go on: another thread must end it. */
 static CUresult ended(CUresult result, CUstream stream)
 {
     if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
