@@ -301,7 +301,8 @@ bool exec_order_barrier(exec_device *device)
 }
 
 /* Whether no barrier is needed. Without non-blocking streams none is for what an allocation makes the legacy stream
- * wait for: the other streams wait for that one anyhow. */
+ * wait for: the other streams wait for that one anyhow, and what they did before a free came before the barrier that
+ * followed the free. */
 static bool is_published(const exec_device *device)
 {
     return atomic_load(&device->published) >= atomic_load(&device->frees) &&
