@@ -143,7 +143,7 @@ static void bench_product(const bench *self, const char *name, int side, strata_
     end(&stage, self->late);
 }
 
-/* Without cuBLAS there are no rows. */
+/* Whether there is a cuBLAS: without it there are no rows. */
 static bool has_blas(const bench *self)
 {
     strata_blas *blas;

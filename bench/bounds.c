@@ -275,7 +275,7 @@ static void run_stack(void *state, size_t pairs)
     }
 }
 
-/* Between measurements: no ring fills up. */
+/* Empties the rings between measurements, so that none fills up. */
 static void collect(void *state)
 {
     const stack_pairs *self = state;

@@ -33,7 +33,7 @@ static void settle(void *state)
     bare_check(bare.StreamSynchronize(self->stream), "cuStreamSynchronize");
 }
 
-/* A fill of the first block; the others are only named. */
+/* Captures a fill of the first block; the others are only named. */
 static void capture(graph_scene *self)
 {
     scene_check(strata_capture_begin(self->runtime, self->stream, STRATA_CAPTURE_GLOBAL, NULL), "strata_capture_begin");
@@ -83,7 +83,7 @@ static void bench_launch(const bench *self, const char *name, size_t count, doub
     scene_check(strata_runtime_stream_release(self->late, stage.stream), "strata_runtime_stream_release");
 }
 
-/* An allocation and a free each ask once where the stream stands. */
+/* Asks the bare driver where a stream in a capture stands, twice, as an allocation and a free do. */
 static void ask_bare(void *state, size_t operations)
 {
     graph_scene *self = state;
@@ -108,7 +108,7 @@ static void allocate_and_free(void *state, size_t operations)
     }
 }
 
-/* `beside` blocks of the capture live on, BESIDE at most. */
+/* Measures pairs in a capture of which `beside` other blocks, BESIDE at most, live on. */
 static void bench_memory(const bench *self, const char *name, size_t beside)
 {
     graph_scene stage = {.runtime = self->late};

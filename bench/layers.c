@@ -154,7 +154,7 @@ static double mean_spent(void *state)
     return sum / self->count;
 }
 
-/* Between measurements, so that no ring fills up. */
+/* Collects records between measurements, so that no ring fills up. */
 static void collect_records(void *state)
 {
     const stack_side *self = state;
@@ -240,7 +240,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     end_side(&alone);
 }
 
-/* The least cost of logging a pair. */
+/* Measures the least cost of logging a pair. */
 static void measure_floor(const bench *self, unsigned count, size_t lines)
 {
     static stack_side side;
@@ -265,7 +265,7 @@ static const char production[] = "budget(limit=64GiB), logging(format=null), sta
 /* Rings exceed every cache. */
 static const char production_large_rings[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
 
-/* The same instructions on one thread and on sixteen: slower where hardware threads share a core. */
+/* Measures the same instructions on one thread and on sixteen: slower where hardware threads share a core. */
 static void measure_sharing(const bench *self)
 {
     static stack_side alone, many;

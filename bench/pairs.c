@@ -210,7 +210,7 @@ static void run_malloc_on(void *state, size_t operations)
         scene_check(strata_free_on(malloc_bytes(side), side->stream), "strata_free_on");
 }
 
-/* Of the process's runtime. */
+/* Pairs of strata_malloc and strata_free, of the process's runtime. */
 static void malloc_pairs(const bench *self, const pair_size *size)
 {
     const bench_plan plan = {.batch = 10, .batches = 3};

@@ -75,7 +75,7 @@ static bool has_both(const report_times *row)
     return row->bare >= 0 && row->strata >= 0;
 }
 
-/* What the target limits. */
+/* The figure that the row's target limits. */
 static double figure_of(const report_times *row)
 {
     return row->kind == REPORT_ADDS_AT_MOST    ? difference_of(row)

@@ -76,7 +76,7 @@ static void end_copy(strata_future *future)
     strata_future_release(future);
 }
 
-/* With a request under way for each buffer. */
+/* The rate of copies with a request under way for each buffer. */
 static double copy_rate(strata_service *service, strata_ref *ref, strata_host_buffer *const *buffers, size_t window,
                         bool to_host)
 {
@@ -188,7 +188,7 @@ static strata_ref *floats(strata_service *service, strata_host_buffer *buffer)
     return ref;
 }
 
-/* A product of ones is SIDE everywhere. False: it is not. */
+/* Multiplies two matrices of ones. False: the result is not SIDE everywhere. */
 static bool multiply_ones(strata_service *service)
 {
     strata_host_buffer *buffer;

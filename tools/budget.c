@@ -83,7 +83,7 @@ typedef struct gathered {
     bool failed;
 } gathered;
 
-/* Of a file that cannot be read, by its name: "strata-u1000-NAME-UUID". */
+/* Whether a file that cannot be read is asked for: by its name, "strata-u1000-NAME-UUID". */
 static bool is_asked_for_by_path(const settings *from, const char *path)
 {
     const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *uuid = strrchr(file, '-');
@@ -244,7 +244,7 @@ static int check_found(const settings *from, size_t found)
     return COMMAND_USAGE;
 }
 
-/* The limit, or the removal. */
+/* Sets the limit, or removes the budget. */
 static strata_status change_budget(const settings *from, const char *path)
 {
     return from->remove ? strata_shared_budget_remove(path) : strata_shared_budget_set_limit(path, (size_t)from->limit);
@@ -285,7 +285,7 @@ static int list(const settings *from)
     return status == COMMAND_FINE && all.problems ? COMMAND_FOUND : status;
 }
 
-/* Until a signal, or until nothing reads it. */
+/* Lists again and again, until a signal, or until the output cannot be written. */
 static int watch(const settings *from)
 {
     const struct timespec pause = {.tv_sec = (time_t)(from->watch / 1000000000),

@@ -188,7 +188,7 @@ static void check_stack(settings *from)
         snprintf(from->stack_problem, sizeof from->stack_problem, "%s", strata_last_error()->message);
 }
 
-/* Freed by the caller; NULL, with the reason on stderr. */
+/* Describes all devices, in an array that the caller frees. NULL, with the reason on stderr. */
 static strata_device_info *describe_devices(const settings *from, int count)
 {
     strata_device_info *devices = calloc((size_t)count + 1, sizeof *devices);

@@ -27,7 +27,7 @@ static inline const char *json_plain(const char *text, char *room, size_t size)
     return room;
 }
 
-/* As a string object, of any length. NULL without memory. */
+/* A text of any length as a string object, as above. NULL without memory. */
 static inline json_t *json_text(const char *text)
 {
     const size_t size = strlen(text) * (sizeof STRATA_UTF8_REPLACEMENT - 1) + 1;

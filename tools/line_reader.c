@@ -66,7 +66,7 @@ static bool fill(line_reader *reader)
     return true;
 }
 
-/* The buffer's part of the current line. */
+/* Takes the buffer's part of the current line. False: the line is too long. */
 static bool take_part(line_reader *reader, size_t *length, bool *complete)
 {
     const char *from = reader->buffer + reader->at;

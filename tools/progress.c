@@ -23,7 +23,7 @@ static void end_line(int number)
     raise(number); /* default action: the handler was for one signal */
 }
 
-/* Except ignored or handled ones. */
+/* Ends the bar's line at a signal that ends the program; ignored and handled ones stay as they are. */
 static void watch_signals(void)
 {
     struct sigaction before, action = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};

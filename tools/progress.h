@@ -13,7 +13,7 @@ typedef struct progress {
 /* Visible if `wanted` and stderr is a terminal. */
 void progress_open(progress *progress, bool wanted);
 
-/* `done` of `total`. Draws changes only. */
+/* Shows `done` of `total`, if that changes what is drawn. */
 void progress_show(progress *progress, uint64_t done, uint64_t total, const char *what);
 
 void progress_close(progress *progress);

@@ -186,7 +186,7 @@ static strata_status ask(const settings *from, strata_service_replay_result *res
     return status;
 }
 
-/* An isolated service's worker opens the driver, by the environment; this process opens none. */
+/* Opens the driver; or, for an isolated service, whose worker opens it, chooses it by the environment. */
 static bool choose_driver(const settings *from)
 {
     strata_driver_info driver;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* The driver is open, so that the report comes before its end. */
+/* Called when the driver is open: a report that is arranged after the driver's start comes before its end. */
 static void arrange_report(void)
 {
     exec_python_look();

@@ -110,7 +110,7 @@ static bool is_ending(CUcontext handle)
     return ending;
 }
 
-/* It has ended for the driver already: what is left to do is short. */
+/* Spins: to the driver the context has ended already, and what the other thread has left to do is short. */
 void exec_context_await_forgetting(CUcontext handle)
 {
     while (exec_contexts_any() && is_ending(handle))

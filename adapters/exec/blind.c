@@ -2,8 +2,8 @@
  *
  * A slot that is bound lazily and was not called yet points into its own object, and does not count.
  *
- * The loader calls with a lock of its own held, inside of the one that dladdr and dlopen take: names are collected, and
- * told afterwards. */
+ * dl_iterate_phdr calls with a lock of the loader held, inside of the one that dladdr and dlopen take: names are
+ * collected first, and visited afterwards. */
 #define _GNU_SOURCE
 #include "adapters/exec/blind.h"
 
@@ -126,7 +126,7 @@ static bool is_found(blind_search *search, const struct dl_phdr_info *object, co
     return !search->by_symbol;
 }
 
-/* True: the object was found, and is done with. */
+/* True: a slot was found, and the object's name is to be collected. */
 static bool search_object(blind_search *search, const struct dl_phdr_info *object, const object_tables *tables)
 {
     for (size_t t = 0; t < 2; t++)
@@ -171,7 +171,7 @@ static int find_drivers(struct dl_phdr_info *object, size_t size, void *data)
     return 0;
 }
 
-/* Without host memory nothing is found. */
+/* Calls visit for each name, after the search. Without host memory nothing is found. */
 static void search_all(is_meant_slot *is_meant, bool by_symbol, void (*visit)(const char *name, void *data), void *data)
 {
     blind_search *search = strata_host_zalloc(sizeof *search);

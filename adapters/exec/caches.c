@@ -4,8 +4,8 @@
  * They are asked in the interpreter's main thread, by a pending call of the interpreter (Py_AddPendingCall, which any
  * thread may call without its lock), each second, at `strata top` and SIGUSR1, and at the interpreter's end by atexit.
  * Only functions of C are called (caches_asked.c); no line of Python runs, so that a program that traces or compiles
- * what runs sees nothing. (If the program has not imported atexit, it is, untraced.) A main thread that stays in one
- * call for long answers late.
+ * what runs sees nothing. (The module atexit is imported for this, untraced.) A main thread that stays in one call for
+ * long answers late.
  *
  * PyTorch and JAX keep their peaks; of CuPy the largest answer is kept. */
 #define _GNU_SOURCE
@@ -37,7 +37,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* An answer; the peaks that the library does not keep are the largest of all. */
+/* Enters an answer. Peaks that the library does not keep are the largest of all its answers. */
 static void note(const exec_cache *now)
 {
     pthread_mutex_lock(&lock);
@@ -119,8 +119,8 @@ static int answer(void *unused)
     return 0;
 }
 
-/* Under the lock, which the interpreter's end takes before it goes on. The first call is queued before that is known.
- */
+/* Queues a pending call, unless one is queued or the interpreter ends. Under the lock, which answer_last takes at the
+ * interpreter's end. The first call is queued before that is registered. */
 static void queue_answer(void)
 {
     if (!ended && !outstanding && exec_python_functions.add_pending && exec_python_functions.is_initialized())

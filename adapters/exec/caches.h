@@ -12,8 +12,8 @@ typedef struct exec_cache {
     int64_t held, used, held_peak, used_peak, unused_peak;
 } exec_cache;
 
-/* Asks PyTorch, CuPy and JAX, as far as the program has imported them; note gets each answer, in which peaks are
- * unknown without keeps_peaks, and unused_peak is 0. With the interpreter's lock. */
+/* Asks PyTorch, CuPy and JAX, as far as the program has imported them, and calls note with each answer, in which peaks
+ * are unknown without keeps_peaks, and unused_peak is 0. The caller holds the interpreter's lock. */
 void exec_caches_ask_libraries(void (*note)(const exec_cache *now));
 
 #endif

@@ -7,7 +7,7 @@ enum { MOST_DEVICES = 64 };
 
 typedef void note_cache(const exec_cache *now);
 
-/* A number in a dictionary in dictionaries. */
+/* Reads a number from nested dictionaries; the keys end with NULL. */
 static int64_t read_number(exec_object *from, const char *const *keys)
 {
     for (; from && *keys; keys++)
@@ -58,7 +58,7 @@ static int64_t call_number(exec_object *of, const char *name)
     return number;
 }
 
-/* The pool that is in use, of the current device, if the allocator is a pool's. */
+/* Asks the pool that is in use, for the current device, if CuPy's allocator is a pool's method. */
 static void ask_cupy(note_cache *note)
 {
     exec_object *module = exec_object_module("cupy.cuda.memory");
@@ -97,7 +97,7 @@ static void ask_jax_device(exec_object *device, note_cache *note)
     exec_object_drop(statistics);
 }
 
-/* The backends that the program has started; none is started for this. */
+/* Asks the backends that the program has started; none is started for this. */
 static void ask_jax(note_cache *note)
 {
     exec_object *bridge = exec_object_module("jax._src.xla_bridge"), *backend;

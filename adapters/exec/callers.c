@@ -11,9 +11,9 @@
 
 enum { CACHE = 1024, MOST_TAGS = 256, TAG_BITS = 0x7fff, RUNTIME_BIT = 0x8000 };
 
-/* The tags of return addresses, each in the entry that its bits name: the address above, the tag in the last 15 bits,
- * above it whether it is the runtime's.
- * Any thread; an entry that another thread replaces is looked up again. */
+/* The tags of return addresses, each in the entry that a hash of the address names: the address in the upper 48 bits,
+ * then a bit for the CUDA runtime's library, then the tag in 15 bits. Any thread; an entry that another thread replaces
+ * is looked up again. */
 static _Atomic uint64_t cache[CACHE];
 static _Atomic bool is_cached;       /* there is an entry */
 static _Atomic unsigned generations; /* of what is loaded */
@@ -64,7 +64,8 @@ typedef struct found_tag {
 
 static found_tag cached(const void *address);
 
-/* The nearest frame outside of the runtime and of this library. With `seen` false it lies behind the runtime's. */
+/* Returns the tag of the nearest frame outside of the CUDA runtime and of this library; with `seen` false, only of
+ * frames behind the runtime's. 0: there is none. */
 static strata_tag walk(bool seen)
 {
     enum { FRAMES = 24 };
@@ -80,7 +81,7 @@ static strata_tag walk(bool seen)
     return 0;
 }
 
-/* Another library may be loaded where one was. */
+/* Hooked to empty the cache: another library may be loaded at the addresses of the one that is closed. */
 EXEC_EXPORT int dlclose(void *handle)
 {
     static _Atomic(int (*)(void *)) real; /* the loader's; set once, by any thread to the same */

@@ -24,7 +24,7 @@ static bool is_ordered(CUcontext context, int ordinal)
     return !device || exec_order_new_context(device, context) || exec_device_found_reset(ordinal);
 }
 
-/* The memory of the device, which may have no stack yet. */
+/* Notices a context whose work may use the device's memory, and orders it. The device may have no stack yet. */
 static bool notice(CUcontext context, int ordinal)
 {
     exec_device_meet_reset(ordinal);
@@ -42,7 +42,7 @@ static void begin_device(int ordinal)
         (void)exec_device_start(ordinal);
 }
 
-/* If its work could not be ordered, it is not made. */
+/* Destroys the new context again if its work could not be ordered. */
 static CUresult created(CUresult result, const CUcontext *context, CUdevice ordinal)
 {
     if (result != CUDA_SUCCESS || !context || !is_device(ordinal) || !exec_open_driver())
@@ -72,7 +72,7 @@ CONTEXT_CREATE(cuCtxCreate_v3,
 CONTEXT_CREATE(cuCtxCreate_v4, (CUcontext * made, CUctxCreateParams *given, unsigned flags, CUdevice device), made,
                given, flags, device)
 
-/* Its default streams use the device's memory. */
+/* As above, for a green context, whose default streams may use the device's memory. */
 static CUresult green_created(CUresult result, const CUgreenCtx *green, CUdevice ordinal)
 {
     if (result != CUDA_SUCCESS || !green || !is_device(ordinal) || !exec_open_driver())
@@ -98,8 +98,8 @@ EXEC_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDe
     return green_created(EXEC_CALL(cuGreenCtxCreate, green, resources, device, flags), green, device);
 }
 
-/* The current context may use the memory of the other one's device. The end of a primary context is seen if its device
- * has a stack; that of another one always. */
+/* The current context may use the memory of the peer's device from now on. It is noticed only if its end will be seen:
+ * that of a primary context is seen if its device has a stack, that of another one if it was noticed. */
 EXEC_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     const CUresult result = EXEC_CALL(cuCtxEnablePeerAccess, peer, flags);
@@ -122,7 +122,7 @@ static void say_unchecked(const exec_device *device, strata_status status)
                  strata_error_suppressed()->message);
 }
 
-/* Memory and streams that a check at the process's exit would find gone. */
+/* Makes the guards' last check now: one at the process's exit would find memory and streams gone. */
 static void check_guards(exec_device *device)
 {
     strata_resource *guard;
@@ -136,7 +136,7 @@ static void check_guards(exec_device *device)
     exec_device_leave(device);
 }
 
-/* Any work may write what a guard checks. */
+/* Waits first: any work may write what a guard checks. */
 static void check_guards_behind_work(exec_device *device)
 {
     if (exec_device_work_ends(device))
@@ -167,8 +167,8 @@ static void mark_ending(CUcontext context, bool ending)
     exec_context_mark_ending(context, ending);
 }
 
-/* From now on no call of this library takes a stream of the context. What its streams did comes before what any stream
- * does later. */
+/* Orders what the context's streams did before what any stream does later. From then on no call of this library takes a
+ * stream of the context. */
 void exec_context_ending(CUcontext context)
 {
     exec_device *device;
@@ -177,7 +177,7 @@ void exec_context_ending(CUcontext context)
     mark_ending(context, true);
 }
 
-/* Another context may have the handle already: its maker waits for the last of these. */
+/* Another context may have the handle already: its maker waits for exec_context_forget, which comes last. */
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
@@ -187,7 +187,8 @@ static void context_ended(CUcontext context)
     exec_context_forget(context);
 }
 
-/* Green contexts are parts of the primary one. With `ending` those that another thread has not made since. */
+/* Forgets a device's green contexts, which end with the primary one; with `ending` only those that are marked so, since
+ * another thread may have made others meanwhile. */
 static void forget_green(int ordinal, bool ending)
 {
     exec_beside green;
@@ -271,14 +272,14 @@ static exec_device *stack_of(CUdevice ordinal)
     return is_device(ordinal) ? exec_device_at((size_t)ordinal) : NULL;
 }
 
-/* The primary context of a device with a stack. */
+/* The primary context of a device. NULL: it has no stack. */
 static CUcontext primary_of(CUdevice ordinal)
 {
     const exec_device *device = stack_of(ordinal);
     return device ? device->context : NULL;
 }
 
-/* What its streams did with memory of other devices comes before what any stream does there later. */
+/* Orders what the context's streams did with memory of other devices before what any stream does there later. */
 static void order_on_other_devices(CUdevice ordinal, CUcontext context)
 {
     exec_device *device;
@@ -298,7 +299,8 @@ static void mark_green_ending(CUdevice ordinal, bool ending)
     }
 }
 
-/* References outlive a reset. Strata's goes back, for the next release to be answered as without it. */
+/* References to a primary context outlive a reset. Strata's is given back, so that the program's next release has the
+ * result that it has without Strata. */
 static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
 {
     if (exec_is_forked())
@@ -348,6 +350,7 @@ EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevi
     return result;
 }
 
+/* Gives back Strata's reference to the primary context if the program has none left; the context may end with it. */
 static void end_if_unused(int ordinal)
 {
     if (atomic_load(&retained[ordinal]))
@@ -388,7 +391,8 @@ PRIMARY_RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* ---- green contexts ---- */
 
-/* What is current while it is, and what its streams were made in. NULL: the primary one, or not known. */
+/* Returns the context that is current while the green one is, in which its streams were made. NULL: it is the primary
+ * one, or not known. */
 static CUcontext context_of(CUgreenCtx green)
 {
     exec_beside beside;

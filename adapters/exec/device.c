@@ -48,8 +48,8 @@ CUresult exec_result_of(strata_status status)
 
 /* ---- the driver ---- */
 
-/* Where the program's driver lies: the loaded libcuda, else the library that a look-up of the program has led to.
- * Another library in front of the driver may have functions of these names, too. */
+/* Finds the file of the program's driver: the loaded libcuda, else the library that a look-up of the program has led
+ * to. That comes second, since a library in front of the driver may have functions of these names, too. */
 static bool find_driver(char path[PATH_MAX])
 {
     Dl_info where;
@@ -89,7 +89,8 @@ void exec_on_driver_open(void (*call)(void))
 
 static _Atomic bool early; /* the last look found that the program has not called cuInit; any thread */
 
-/* What is called before cuInit is answered by the driver, which no hook begins. */
+/* Whether the program has called cuInit. Before that the driver refuses the program's calls, and no hook initializes
+ * it. */
 static bool program_has_begun(void)
 {
     size_t bytes;
@@ -98,7 +99,7 @@ static bool program_has_begun(void)
     return begun;
 }
 
-/* Apart from what each call asks: its large locals would cost more than the rest of a hook. */
+/* Not inlined into exec_open_driver: the large locals would cost more than the rest of a hook. */
 static __attribute__((noinline)) bool open_driver(void)
 {
     strata_driver_failure failure = {0};
@@ -146,8 +147,8 @@ static bool outlives_context(const strata_stack *stack)
     return outlives;
 }
 
-/* A guard checks a block when it is freed, and a log tells frees in their order. A guard fills a new block on the
- * request's stream, in whatever memory. */
+/* Keeps what the hooks need to know of the stack. A guard checks a block when it is freed, and a log records frees in
+ * their order. A guard fills a new block on the request's stream, also in memory that is not ordered by streams. */
 static void learn_stack(exec_device *device)
 {
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
@@ -160,7 +161,7 @@ static void learn_stack(exec_device *device)
     device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
-/* Waiting writers come first: a program may ask for memory all the time. */
+/* Initializes the lock so that waiting writers come first: a program may ask for memory all the time. */
 static void make_ending(exec_device *device)
 {
     pthread_rwlockattr_t kind;
@@ -177,8 +178,8 @@ void exec_on_stack_built(void (*call)(exec_device *device))
     when_built = call;
 }
 
-/* Another device's stack, and one of before a reset, keep their log's file. A thread that found the device before a
- * reset may still use the runtime of then. */
+/* A later stack of the process is tried with the second text, too: other devices' stacks, and those of before a reset,
+ * keep their log's file open. Those runtimes stay, since a thread may still use them. */
 static bool create_runtime(exec_device *device, bool is_first)
 {
     strata_runtime *runtime;
@@ -194,7 +195,7 @@ static bool create_runtime(exec_device *device, bool is_first)
     return status == STRATA_SUCCESS;
 }
 
-/* Another thread may reset the device in the middle: then once more. */
+/* As above, and again if another thread has reset the device in the middle. */
 static bool create_runtime_between_resets(exec_device *device, bool is_first)
 {
     enum { TRIES = 16 };
@@ -320,7 +321,7 @@ exec_device *exec_device_of(CUcontext context)
     return exec_device_start(exec_ordinal_of(context));
 }
 
-/* The thread's last answer, which holds until something changes. */
+/* What exec_device_here returned last in this thread; good until `changes` moves. */
 static _Thread_local struct {
     CUcontext context;
     unsigned long long id; /* of the context, if it is the stack's; 0: it is not, or the driver gives none */
@@ -334,7 +335,8 @@ static exec_here without_driver(void)
                                   !atomic_load_explicit(&early, memory_order_relaxed)};
 }
 
-/* The current context's, if it is that of the device's stack: its handle may be of one that has begun anew. */
+/* Returns the current context's id if it is the context of the device's stack, and not a later one with its handle;
+ * else 0. */
 static unsigned long long id_of_stacks_context(const exec_here *here)
 {
     unsigned long long id = 0;
@@ -343,7 +345,7 @@ static unsigned long long id_of_stacks_context(const exec_here *here)
     return id == strata_runtime_stack(here->device->runtime)->device->context_id ? id : 0;
 }
 
-/* `now`: the changes, read before: what has changed since is seen by the next call. */
+/* `now`: the value of `changes` before the look-up, so that the next call sees what has changed since. */
 static __attribute__((noinline)) exec_here look_anew(CUcontext context, uint64_t now)
 {
     exec_device *device = ready_with(context);
@@ -367,8 +369,8 @@ exec_here exec_device_here(void)
     return last.context == context && last.changes == now ? last.here : look_anew(context, now);
 }
 
-/* Ids are given out once, handles again. That a green context has another one than the primary one is not documented.
- */
+/* By the context's id, which is given out once, while a handle may be given out again. Not where contexts beside
+ * primary ones are: that a green context has an id of its own is not documented. */
 exec_here exec_device_here_now(void)
 {
     unsigned long long id = 0;
@@ -448,7 +450,8 @@ void exec_device_has_block(exec_device *device, const strata_block *block)
         ;
 }
 
-/* Foreign addresses are most of those that are asked for, and a search that fails takes its time. */
+/* Whether a block of the device may have the address. Most addresses that are asked for are foreign, and a search that
+ * fails is slow. */
 static bool may_have(exec_device *device, CUdeviceptr address)
 {
     return address >= atomic_load_explicit(&device->lowest, memory_order_relaxed) &&
@@ -543,14 +546,14 @@ void exec_device_end_over(exec_device *device)
         pthread_rwlock_unlock(&device->ending);
 }
 
-/* Another thread may have found the reset before, and built the stack of the context that has begun anew. */
+/* False: another thread has found the reset before, and built the stack of the new context. */
 static bool is_of_former_context(const exec_device *device)
 {
     const strata_device *own = strata_runtime_stack(device->runtime)->device;
     return strata_device_is_lost(own) || !own->context_id;
 }
 
-/* Under `starting`. */
+/* Zeroes what counts from the begin of a stack. Under `starting`. */
 static void begin_anew(exec_device *device)
 {
     atomic_store(&device->live, 0);
@@ -564,9 +567,9 @@ static void begin_anew(exec_device *device)
     pthread_mutex_unlock(&device->publishing);
 }
 
-/* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
- * budget's. A thread that finds the device without its stack may make streams and memory of the context that has begun
- * anew, by handles of before: all that was has been forgotten by then. */
+/* Drops the blocks, which went with the context. The runtime stays, unused: other threads may be in it, and charges may
+ * be its budget's. A thread that finds the device without a stack may make streams and memory of the new context, with
+ * handles of the former one: `forget` comes before that. */
 static bool give_up(exec_device *device, void (*forget)(exec_device *device))
 {
     pthread_mutex_lock(&starting);

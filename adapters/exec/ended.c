@@ -36,7 +36,7 @@ typedef struct library_search {
     exec_ended_stack *to;
 } library_search;
 
-/* What finds no host memory is left out. */
+/* Leaves the library out if there is no host memory for its row. */
 static void add_library(strata_tag tag, void *data)
 {
     const library_search *search = data;
@@ -64,7 +64,8 @@ static void take_out(strata_statistics_counters *counters, const strata_block *b
     counters->blocks.current--;
 }
 
-/* Of a capture that ended with the context, or where its end was not seen. Its call stack's row keeps it. */
+/* Takes a block that the program has freed out of the live counts; the free waited for a capture that ended with the
+ * context, or whose end was not seen. The row of its call stack still counts it. */
 static void take_out_free(const strata_block *block, void *data)
 {
     exec_ended_stack *to = data;

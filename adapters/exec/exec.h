@@ -58,8 +58,8 @@
 
 #define EXEC_EXPORT __attribute__((visibility("default")))
 
-/* Whether this is a forked child of a process with an open driver: its calls are the driver's to answer. Another thread
- * may have held any lock of this library, so that the child takes none. */
+/* Whether this is a forked child of a process with an open driver. Its calls go to the driver alone, and it takes no
+ * lock of this library: a thread of the parent may have held any of them at the fork. */
 static inline bool exec_is_forked(void)
 {
     return strata_driver_state_now() == STRATA_DRIVER_FORKED;
@@ -76,19 +76,19 @@ typedef enum exec_device_state {
 } exec_device_state;
 
 typedef struct exec_device {
-    /* Written under device.c's lock while the state is not READY. A thread that found it READY may still read the rest,
-     * and hear of the stack of before a reset or the one behind it. */
+    /* Written under device.c's lock while the state is not READY. A thread that found it READY may still read the rest
+     * during a reset, and gets the stack of before or the one after it. */
     _Atomic int state; /* exec_device_state */
     int ordinal;       /* written before the first stack alone */
     _Atomic(strata_runtime *) runtime;
     _Atomic(CUcontext) context;               /* the primary one */
-    _Atomic unsigned number;                  /* of the runtime, among all that were made in this process */
+    _Atomic unsigned number;                  /* of the runtime, counted over the process; 0: none was made */
     _Atomic(strata_budget_account *) account; /* of the stack's nearest budget; NULL: none */
 
     /* set_aside.c */
-    _Atomic bool owes_set_aside;         /* it did not fit: nothing is given before it does; any thread */
-    _Atomic uint64_t set_aside;          /* bytes that are charged; any thread */
-    strata_budget_account *set_aside_of; /* that is charged; under set_aside.c's lock */
+    _Atomic bool owes_set_aside;         /* the part did not fit: requests fail until it does; any thread */
+    _Atomic uint64_t set_aside;          /* bytes that are set aside; any thread */
+    strata_budget_account *set_aside_of; /* the account that is charged with them; under set_aside.c's lock */
 
     _Atomic uint32_t resets; /* calls under way that may end the primary context; any thread */
 
@@ -99,23 +99,23 @@ typedef struct exec_device {
 
     /* order.c */
     pthread_mutex_t publishing;
-    _Atomic uint64_t frees;         /* begun so far, but for those that wait for a barrier; any thread */
-    _Atomic uint64_t published;     /* of these, before the latest barrier; under `publishing` */
+    _Atomic uint64_t frees;         /* so far, without a barrier before them; any thread */
+    _Atomic uint64_t published;     /* how many of these the latest barrier followed; written under `publishing` */
     CUevent event;                  /* the latest barrier's, or NULL; under `publishing` */
     CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
-    _Atomic bool memory_is_ordered; /* a new block waits for work of its stream: of the stack, or a guard's fill */
+    _Atomic bool memory_is_ordered; /* a new block may wait for work of its stream: of `async`, or a guard's fill */
 
-    _Atomic bool memory_outlives; /* its context: of the driver's pools */
-    _Atomic bool is_guarded;      /* the stack does work of its own, with memory that ends with the context */
-    pthread_rwlock_t ending;      /* written by a call that may end the primary context; made with the first stack */
+    _Atomic bool memory_outlives; /* the stack's memory does not end with its context: it is of the driver's pools */
+    _Atomic bool is_guarded;      /* the stack has a guard, whose own work uses memory that ends with the context */
+    pthread_rwlock_t ending;      /* write-locked by a call that may end the context; made with the first stack */
 
     /* frees.c */
-    _Atomic bool frees_at_once;       /* the stack's layers are to see each free as it is made */
+    _Atomic bool frees_at_once;       /* a layer (guard, logging) is to see each free as it is made */
     _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
-    _Atomic uint64_t used_high;       /* the most since the default pool's peak was set to zero; any thread */
-    _Atomic uint64_t reserved_then, peak_then; /* what the stack held, and its peak, when that one was; any thread */
+    _Atomic uint64_t used_high;       /* the most since the program set the default pool's peak to zero; any thread */
+    _Atomic uint64_t reserved_then, peak_then; /* bytes reserved, and their peak, when it did; any thread */
     _Atomic uint64_t waiting;                  /* bytes of frees that wait; under frees.c's lock, read by any thread */
-    _Atomic uint32_t waiting_count;            /* the same frees */
+    _Atomic uint32_t waiting_count;            /* number of these frees; likewise */
 } exec_device;
 
 /* The current context's device. */
@@ -124,41 +124,43 @@ typedef struct exec_here {
     CUcontext context;   /* the current one; NULL: none, or not asked for */
     bool primary;        /* the stack serves it: the context is the device's primary one */
     bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
-    const exec_device *there; /* the driver has just said that the context of this one's stack has not ended; or NULL */
+    const exec_device *there; /* `device`, if the driver has just said that its stack's context has not ended */
 } exec_here;
 
-/* `call` is called once, when the driver is open: at once if it is. Before other threads are there. */
+/* Has `call` called once when the driver is open; at once if it is. Called before the process has other threads. */
 void exec_on_driver_open(void (*call)(void));
 
-/* `call` is called with each device that gets a stack, before any request. Before other threads are there. */
+/* Has `call` called with each device that gets a stack, before any request. Called before there are other threads. */
 void exec_on_stack_built(void (*call)(exec_device *device));
 
-/* `look` is called where a reset is met (exec_device_meet_reset). Before other threads are there. */
+/* Has `look` called where exec_device_meet_reset finds a reset. Called before the process has other threads. */
 void exec_on_reset_met(bool (*look)(int ordinal));
 
-/* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
+/* Opens the program's driver for Strata. False: the program has not called cuInit, the driver cannot be used, or Strata
+ * is not for this process. Any thread. */
 bool exec_open_driver(void);
 
-/* Builds the device's runtime if it has none. Any thread. */
+/* Returns the current context's device, and builds its runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
 
-/* The same, and whether the stack's context is there, by one question to the driver where two would be needed. */
+/* As above, and sets `there` if the stack's context has not ended: one question to the driver instead of two. */
 exec_here exec_device_here_now(void);
 
-/* For memory that the driver gives: what is charged is kept of the context. */
+/* As exec_device_here, for memory that the driver gives. A charge must not go to the stack of a context that has ended,
+ * so that with a budget the context is looked at, too. */
 static inline exec_here exec_device_to_charge(void)
 {
     return exec_settings_now.charged ? exec_device_here_now() : exec_device_here();
 }
 
-/* For memory that is asked for on a stream: the driver gives it of the stream's device, whatever context is
- * current. */
+/* As exec_device_here_now, for memory requested on a stream: the driver gives it of the stream's device, whatever
+ * context is current. */
 exec_here exec_device_of_stream(CUstream stream);
 
-/* The device of the current context, if it has a stack. */
+/* The device of the current context. NULL: it has no stack. */
 exec_device *exec_device_if_ready(void);
 
-/* Whether a context is the primary one of the device, which is not begun for the question. */
+/* Whether a context is the primary one of the device. The question creates no context. */
 bool exec_is_primary(CUcontext context, CUdevice ordinal);
 
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
@@ -170,79 +172,83 @@ int exec_ordinal_of(CUcontext context);
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
 
-/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. A
- * reset on another thread may come between two calls, and a device be ready at the first one only. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. A forked child has none. After
+ * a reset by another thread the next call may find a device no longer ready. */
 size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
 
-/* The first ready device from number *i on, which becomes the one behind it. NULL: there is none. */
+/* Returns the first ready device from number *i on, and moves *i behind it. NULL: there is none. */
 exec_device *exec_device_next(size_t *i);
 
-/* A context has ended: another one may have its handle. */
+/* Makes each thread look up its context anew: one has ended, and another may have its handle. */
 void exec_device_context_ended(void);
 
-/* The primary context of a device was reset: its runtime is given up, and the next request begins anew. False: the
- * device had no stack, or has one of the context that has begun anew. `forget` is called, with device.c's lock, before
- * any thread can find that the stack is gone. */
+/* Gives up a device's runtime after a reset of its primary context; the next request builds another. False: the device
+ * has no stack, or its stack is already one of the new context. `forget` is called, with device.c's lock, before any
+ * thread can find that the stack is gone. */
 bool exec_device_give_up(int ordinal, void (*forget)(exec_device *device));
 
-/* Around a call that resets the device: meanwhile each request looks whether the context has ended already. */
+/* Around a call that may reset the device: meanwhile what is recorded of the context meets the reset first
+ * (exec_device_meet_reset_beside). */
 void exec_device_mark_reset(int ordinal, bool begins);
 
-/* Inside, no call of the program's that this library sees ends the context of a guarded stack: its own work would be
- * done in the context that has begun anew, with memory that is gone. False: it is outside, as the context has ended. */
+/* Between enter and leave, no call of the program that this library sees ends the context of a guarded stack: the
+ * guard's own work would run in the next context, on memory that is gone. False: the context has ended; no leave
+ * follows. */
 bool exec_device_enter(exec_device *device);
 void exec_device_leave(exec_device *device);
 
-/* Waits for all work of the context, which is about to end. False: it has not ended in time (last_wait.c). */
+/* Waits for all work of the context, which is about to end. False: the work outlasts the time limit (last_wait.c). */
 bool exec_device_work_ends(const exec_device *device);
 
-/* Around the call that may end the primary context, while none is inside. `device`: NULL: it has no stack. */
+/* Around a call that may end the primary context; begin waits until no thread is between enter and leave. NULL: the
+ * device has no stack. */
 void exec_device_end_begin(exec_device *device);
 void exec_device_end_over(exec_device *device);
 
-/* As above, with the streams and the passed memory of the context (contexts.c). */
+/* Gives up the device's runtime after a reset, and forgets the streams and the passed memory of the context
+ * (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
-/* Whether the device was reset behind this library's back, which then does as above. */
+/* Whether the device was reset by a call that this library did not see; if so, does as above. */
 bool exec_device_found_reset(int ordinal);
 
 /* Whether the context of the device's stack has not ended, by one question to the driver (16 ns on the simulated one).
- * Where it has, handles of before are not to be used any more: a driver crashes on those of streams. */
+ * If it has, its handles must not be used: a driver crashes on those of streams. */
 bool exec_device_has_its_context(const exec_device *device);
 
-/* Before anything is kept of a primary context: after a reset that was not seen, or while a call of another thread
- * resets the device, it may be of the context that has begun anew. That has the handle of the one before, which is
- * forgotten here first. */
+/* Called before anything of a primary context is recorded. After a reset that was not seen, or during one by another
+ * thread, the context may be a new one with the former handle: what is recorded of the former one is forgotten here
+ * first. */
 void exec_device_meet_reset(int ordinal);
 
-/* As above, but only while a call resets the device: where each call comes by. */
+/* As above, but only while a call resets the device: one load for calls that are made often. */
 static inline void exec_device_meet_reset_beside(exec_device *device)
 {
     if (__builtin_expect(atomic_load(&device->resets) != 0, 0))
         exec_device_meet_reset(device->ordinal);
 }
 
-/* Around a call that ends a context; a green one by its own handle, too (contexts.c). */
+/* Around a call that ends a context, for a green one by its own handle, too (contexts.c). Returns the call's result. */
 void exec_context_ending(CUcontext context);
 CUresult exec_context_ended(CUcontext context, CUresult result);
 
 /* The driver's result for the status of a call that has just failed. */
 CUresult exec_result_of(strata_status status);
 
-/* Whether a stream is the current context's, without a context of its own. */
+/* Whether a handle names a default stream, which is of the context that is current. */
 static inline bool exec_is_default(CUstream stream)
 {
     return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-/* The calling program's stream 0. */
+/* The stream that is meant by a caller whose stream 0 is its thread's default stream. */
 static inline CUstream exec_own_default(CUstream stream)
 {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* Before the program has a block: it will be found by its address. */
+/* Widens the device's range of addresses by a new block, before the program gets it, so that the block is found. */
 void exec_device_has_block(exec_device *device, const strata_block *block);
 
 /* Whether an address can be of any stack's memory: quick, and false for most that are none of it. */
@@ -254,30 +260,30 @@ bool exec_is_held(CUdeviceptr address);
 /* An address that no driver knows. */
 enum { EXEC_UNKNOWN_ADDRESS = 0x1000 };
 
-/* An address as the driver may hear it in a call for mappings that the program made: one in memory that a stack holds,
- * or that was opened as another process's, is EXEC_UNKNOWN_ADDRESS. To the driver it is a mapping, to the program it
- * is none. */
+/* Returns the address to pass to the driver in a call about the program's own mappings: EXEC_UNKNOWN_ADDRESS for one in
+ * memory of a stack, or opened from another process. To the driver that is a mapping, to the program it is none. */
 CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address);
 
-/* The same in a question for the handle behind an address: pool(contiguous=SIZE) makes blocks that have one. */
+/* As above, in a question for the handle behind an address: a block of pool(contiguous=SIZE) has one, and keeps its
+ * address. */
 CUdeviceptr exec_address_with_a_handle(CUdeviceptr address);
 
-/* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
- */
+/* Finds the block that begins at `address` or contains it, also one whose free waits. Returns its device; NULL: there
+ * is none. */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
 
 /* ---- what is set aside of a budget (set_aside.c) ---- */
 
-/* The device has a new stack. What does not fit is said, and owed. Inside of device.c's lock. */
+/* Charges the budget of a new stack; says so if that does not fit, and leaves it owed. Inside of device.c's lock. */
 void exec_set_aside_begin(exec_device *device);
 
-/* The stack's context has ended. Inside of device.c's lock. */
+/* Gives the charge back when the stack's context has ended. Inside of device.c's lock. */
 void exec_set_aside_end(exec_device *device);
 
-/* Where it is owed: charges it. Errors: OUT_OF_BUDGET. Any thread. */
+/* Charges what is owed, if anything is. Errors: OUT_OF_BUDGET. Any thread. */
 strata_status exec_set_aside_settle(exec_device *device);
 
-/* Before each request for memory of the device. */
+/* As above, before each request for memory of the device: one load if nothing is owed. */
 static inline strata_status exec_set_aside_first(exec_device *device)
 {
     return __builtin_expect(atomic_load_explicit(&device->owes_set_aside, memory_order_relaxed), 0)
@@ -285,42 +291,43 @@ static inline strata_status exec_set_aside_first(exec_device *device)
                : STRATA_SUCCESS;
 }
 
-/* Then a device begins with the program's first context, not with its first memory. */
+/* Whether --set-aside was given: then a stack is built with the program's first context, not with its first memory. */
 bool exec_set_aside_is_asked_for(void);
 
-/* `hidden`: what is in use and not accounted for, if it is known. */
+/* `hidden`: bytes of the device in use that nothing accounts for, if that is `known`. */
 void exec_set_aside_emit(strata_emitter *emitter, exec_device *device, uint64_t hidden, bool known);
 
 /* ---- order (order.c) ---- */
 
-/* Whatever any stream of the device does from now on comes after what any did so far. False: a capture forbids it. */
+/* Orders all that any stream of the device does from now on after all that any did so far. False: a capture forbids it,
+ * or the driver refuses. */
 bool exec_order_barrier(exec_device *device);
 
-/* A free that no barrier precedes must be counted before it is made. */
+/* Counts a free that no barrier precedes, before it is made: the next allocation then makes a barrier. */
 static inline void exec_order_count_free(exec_device *device)
 {
     atomic_fetch_add(&device->frees, 1);
 }
 
-/* After an allocation on the legacy stream: whatever any stream does from now on comes after the work that the memory
- * still waits for. False: a capture forbids it now. */
+/* After an allocation on the legacy stream: orders all that any stream does from now on after the work that the memory
+ * still waits for. False: a capture forbids it, or the driver refuses. */
 bool exec_order_publish(exec_device *device);
 
-/* A stream was made: what was published before is ordered before it, too. False: the driver refuses that. */
+/* Orders a new stream after all that was published so far. False: the driver refuses. */
 bool exec_order_new_stream(exec_device *device, CUstream stream);
 
-/* As above, for a context that may use the device's memory from now on, and for its streams. The context by the handle
+/* As above, for a context that may use the device's memory from now on, and for its streams. `context`: the handle
  * under which it was noticed. */
 bool exec_order_new_context(exec_device *device, CUcontext context);
 
-/* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
+/* Makes the legacy stream wait for the work of a stream that is about to be destroyed. */
 void exec_order_last_word(exec_device *device, CUstream stream);
 
-/* A context is about to end: the legacy stream waits for its streams' work. */
+/* Makes the legacy stream wait for the work of a context that is about to end. */
 void exec_order_last_words(exec_device *device, CUcontext own);
 
-/* A capture is about to begin: the legacy stream waits for the work of all non-blocking streams, of which the capture
- * may take in any. It has ended: they wait for the latest publication. */
+/* Before a capture, makes the legacy stream wait for the work of all non-blocking streams, any of which the capture may
+ * take in; after it, makes these wait for the latest barrier. */
 void exec_order_before_capture(exec_device *device);
 void exec_order_after_capture(exec_device *device);
 
@@ -333,7 +340,8 @@ bool exec_streams_any(void);
  * be destroyed; with `own` only for those that were made in that context. */
 void exec_streams_visit(int ordinal, CUcontext own, void (*visit)(CUstream stream, void *data), void *data);
 
-/* The context is about to end, and its streams with it: they are visited no more. False: it has not ended. */
+/* Leaves the streams of a context that is about to end out of visits; false: it has not ended, they are visited again.
+ */
 void exec_streams_mark_ending(CUcontext own, bool ending);
 
 /* Notices a stream that was made in the context `own` of a device, which may have no stack yet. False without host
@@ -344,11 +352,12 @@ void exec_stream_forget(CUstream stream);
 /* Whether a stream was noticed that may use the device's memory. */
 bool exec_stream_uses(CUstream stream, int ordinal);
 
-/* Before the first look at a stream's context, when no lock is held: the loader has its own. */
+/* Looks up the driver's functions for green contexts. Called before the first look at a stream's context, while no lock
+ * is held: the loader takes its own. */
 void exec_look_up_green(void);
 
-/* The context that a stream was made in (green.c). False: it is not known, or a green one, which can be current to
- * one thread at a time, and that is the program's. */
+/* The context that a stream was made in (green.c). False: it is not known, or is a green one, which can be current to
+ * one thread at a time only, and the program may have it. */
 bool exec_context_of_stream(CUstream stream, CUcontext *context);
 
 /* The context of a green context (green.c). NULL: the driver has no such function, or no such context. */
@@ -357,30 +366,30 @@ CUcontext exec_context_of_green(CUgreenCtx green);
 /* The green context of a stream. NULL: it has none. */
 CUgreenCtx exec_green_of_stream(CUstream stream);
 
-/* An event of all work of a green context so far, and what comes later behind an event. Under captures: false, since
- * one in the green context would end. */
+/* Records an event behind all work of a green context; makes its later work wait for an event. False: the driver has no
+ * such function or refuses, or a capture is under way, which would end if it is one of the green context. */
 bool exec_green_record(CUgreenCtx green, CUevent event);
 bool exec_green_wait(CUgreenCtx green, CUevent event);
 
-/* A capture begins, of a stream of the context `own`. False without host memory: it must not begin. */
+/* Notes a capture that begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* A capture has ended; true: it was the last one. With `own` only in that context: of a default stream. */
+/* Forgets a capture that has ended; true: it was the last one. `own`: of a default stream, its context; else NULL. */
 bool exec_capture_forget(CUstream stream, CUcontext own);
 
-/* The context is gone, and its streams with it. */
+/* Forgets the streams and captures of a context that is gone. */
 void exec_streams_forget(CUcontext context);
 
 /* Whether any stream is being captured; whether this one may be. */
 bool exec_captures_under_way(void);
 bool exec_is_captured(CUstream stream);
 
-/* What the driver answers a free, on this stream, of memory that is no node of its capture. SUCCESS: no capture. */
+/* The driver's result for a free, on this stream, of memory that is not of its capture. SUCCESS: it is not captured. */
 CUresult exec_capture_answers_free(CUstream stream);
 
 /* ---- contexts beside the primary ones (beside.c) ---- */
 
-/* Whether one was ever noticed. */
+/* Whether such a context was ever noticed. */
 bool exec_contexts_any(void);
 
 typedef struct exec_beside {
@@ -393,21 +402,26 @@ typedef struct exec_beside {
 /* Notices that work in the context may use the memory of the device. False without host memory: it must not. */
 bool exec_context_notice(CUcontext context, int ordinal);
 
-/* The same of a new green context of that device; `context` is its context, or another handle that is none's. */
+/* As above, for a new green context of that device. `context`: its context, or, if that is the primary one, a handle
+ * that no context has. */
 bool exec_green_notice(CUgreenCtx green, CUcontext context, int ordinal);
 
-/* Number `number` of the noticed green contexts; NULL, -1: whichever. False: there is none. */
+/* Finds the noticed green context with this handle (NULL: any) and of this device (-1: any); of several, the one with
+ * this number, from 0 on. False: there is none. */
 bool exec_green_find(CUgreenCtx green, int ordinal, size_t number, exec_beside *found);
+
+/* Whether the context was noticed as one whose work may use the device's memory. */
 bool exec_context_uses(CUcontext context, int ordinal);
 
 /* Calls visit for each context that may use the device's memory, while none can end; with `own` only for that one. */
 void exec_contexts_visit(int ordinal, CUcontext own, void (*visit)(const exec_beside *context, void *data), void *data);
 
-/* As exec_streams_mark_ending; the context is gone, and so is all that was kept of it. */
+/* As exec_streams_mark_ending and exec_streams_forget, for the context itself. */
 void exec_context_mark_ending(CUcontext context, bool ending);
 void exec_context_forget(CUcontext context);
 
-/* The driver has given out a handle: waits until another thread has forgotten what had it before. */
+/* Called with a handle that the driver has just given out: waits until another thread has forgotten the ended context
+ * that had it before. */
 void exec_context_await_forgetting(CUcontext context);
 
 /* ---- frees for every stream (frees.c) ---- */
@@ -418,29 +432,29 @@ CUresult exec_free_block(exec_device *device, const strata_block *block);
 /* Frees a block at once, in the order of the stream, or refuses it. */
 CUresult exec_free_at_once(exec_device *device, const strata_block *block, CUstream stream);
 
-/* As above, or, of a default stream of another context than the stack's, behind all streams. */
+/* As above; but on a default stream of another context than the stack's, as exec_free_block. */
 CUresult exec_free_on(exec_device *device, const strata_block *block, CUstream stream);
 
-/* As exec_find_block, but for blocks whose free waits. */
+/* As exec_find_block, without blocks whose free waits. */
 exec_device *exec_find_own_block(CUdeviceptr address, strata_block *block);
 
 /* Whether the free of the block at an address waits: then it is free for the program. */
 bool exec_free_waits(CUdeviceptr address);
 
-/* Makes the frees that wait, unless a stream is captured. True: there were some. */
+/* Makes the frees that wait, behind a barrier, unless a stream is captured. True: at least one was made. */
 bool exec_free_waiting(exec_device *device);
 void exec_free_all_waiting(void);
 
-/* The same, if the stack would else get memory from the device for a request. */
+/* As exec_free_waiting, if the stack might otherwise take memory from the device for a request of that size. */
 void exec_free_before_growth(exec_device *device, size_t bytes);
 
-/* Calls visit for each block whose free waits; it takes no lock. */
+/* Calls visit for each block whose free waits, with frees.c's lock: visit takes no lock. */
 void exec_visit_waiting(const exec_device *device, void (*visit)(const strata_block *block, void *data), void *data);
 
-/* The device was reset, and the blocks with it. Inside of device.c's lock. */
+/* Forgets the waiting frees of a device whose blocks went with a reset. Inside of device.c's lock. */
 void exec_forget_waiting(exec_device *device);
 
-/* The program got memory of the stack. */
+/* Counts memory of the stack that the program got. */
 void exec_count_live(exec_device *device, size_t bytes);
 
 /* ---- passed on (passed.c) ---- */
@@ -454,7 +468,7 @@ typedef enum exec_kind {
     EXEC_PHYSICAL, /* cuMemCreate */
     EXEC_GRAPH,    /* of graphs' own nodes: what the driver holds for them */
     EXEC_EXTERNAL, /* another API's, while it is imported */
-    /* From here on without a charge. */
+    /* From here on: counted without a charge. */
     EXEC_HOST,
     EXEC_REGISTERED,        /* the program's own host memory */
     EXEC_IMPORTED,          /* addresses: cuIpcOpenMemHandle, cuMemPoolImportPointer */
@@ -469,7 +483,7 @@ typedef enum exec_key_space { EXEC_ADDRESSES = 0, EXEC_OBJECTS, EXEC_HANDLES, EX
 
 typedef enum exec_kind_end {
     EXEC_ENDS_WITH_CONTEXT = 0, /* the one that was current when it was made */
-    EXEC_MAY_END_WITH_CONTEXT,  /* the driver is asked for it when a context ends */
+    EXEC_MAY_END_WITH_CONTEXT,  /* when a context ends, the driver is asked whether the memory is still there */
     EXEC_OUTLIVES_CONTEXT,
 } exec_kind_end;
 
@@ -477,7 +491,7 @@ typedef struct exec_kind_row {
     const char *name; /* in the report */
     exec_key_space space;
     exec_kind_end end;
-    bool is_asked_for; /* by exec_passed_has, also where nothing is reported */
+    bool is_asked_for; /* by exec_passed_has: it is entered even if there is no budget and no report */
 } exec_kind_row;
 extern const exec_kind_row exec_kind_rows[EXEC_KINDS]; /* kinds.c */
 
@@ -493,24 +507,24 @@ typedef struct exec_passed_facts {
     uint32_t holders;
     size_t bytes;
     strata_budget_account *account; /* that is charged with it; NULL: no budget counts it */
-    unsigned stack;                 /* of the account: the runtime's number */
+    unsigned stack;                 /* number of the runtime that has the account */
     exec_device *device;            /* NULL: of none */
     CUcontext context;              /* current when it was made; NULL: not known, or it outlives its context */
     strata_tag library;             /* that asked for it; 0: not known, or no report was asked for */
 } exec_passed_facts;
 
-/* Memory that is to be passed on, before and after the driver's call. */
+/* A request that is passed on, from before the driver's call until after it. */
 typedef struct exec_charge {
     exec_device *device;            /* NULL: of none */
     strata_budget_account *account; /* that is charged; NULL: no budget counts it */
-    unsigned stack;                 /* of the account: the runtime's number */
+    unsigned stack;                 /* number of the runtime that has the account */
     exec_kind kind;
     size_t bytes;
     CUcontext context;  /* the current one */
     const void *caller; /* the hook's return address */
 } exec_charge;
 
-/* Of a device with a budget. `there`: as in exec_here. */
+/* As exec_charge_begin, for a device with a budget. `there`: as in exec_here. */
 CUresult exec_charge_budget(exec_charge *charge, const exec_device *there);
 
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
@@ -524,38 +538,42 @@ static inline CUresult exec_charge_begin(const exec_here *here, exec_kind kind, 
     return here->device && here->device->account && bytes ? exec_charge_budget(charge, here->there) : CUDA_SUCCESS;
 }
 
-/* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
+/* Takes the result of the driver's call, and returns it. The charge stays with the memory of that key, or is given back
+ * after a failure. */
 CUresult exec_charge_end(exec_charge *charge, CUresult result, uint64_t key);
 
 /* Whether memory was passed on with this key. */
 bool exec_passed_has(exec_kind kind, uint64_t key);
 
-/* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
+/* Adds a holder to physical memory, which ends with its last one. Does nothing for an unknown key. */
 void exec_passed_hold(uint64_t key);
 
-/* Memory that is counted without a charge: one more of it, or one more holder of a known one of others. */
+/* Counts memory without a charge. Memory that was imported or mapped before under this key gets one more holder. */
 void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *caller);
 
-/* Its size has become known: at least so much. Nothing for an unknown key. */
+/* Raises the size of memory that was counted, when at least so much of it is known. Does nothing for an unknown key. */
 void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes);
 
-/* A call of that kind, without memory of its own. */
+/* Counts a call of that kind, without memory of its own. */
 void exec_passed_called(exec_kind kind, const void *caller);
 
-/* What the driver holds for a device in all. Charged as far as the budget has room. */
+/* Sets how much the driver holds for a device in all. Charged if it fits into the budget, else only counted. */
 void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
 
-/* The device has another stack than before: charges to the former one's budget become charges to its. */
+/* Moves charges to the budget of a device's former stack to that of its new one. */
 void exec_passed_move(exec_device *device);
 
-/* A context has ended, and what was made in it, but for physical memory and that of pools. */
+/* Drops what was made in a context that has ended, except physical memory. Of pools' and host memory, drops what the
+ * driver no longer knows. */
 void exec_passed_forget(CUcontext context);
 
-/* The memory's end, or that of one holder. Linear, pitched, managed and pooled memory share their keys. */
+/* Drops one holder of the memory, which ends with its last one. Linear, pitched, managed and pooled memory share their
+ * keys. */
 void exec_passed_drop(exec_kind kind, uint64_t key);
 
-/* The same around the driver's call that ends it: at once when that returns, another thread may have the key for other
- * memory. Begin takes the memory out; end, with the result, which it returns, puts it back after a failure. */
+/* As exec_passed_drop, around the driver's call that ends the memory: as soon as that returns, another thread may have
+ * the key for other memory. Begin takes the memory out. End takes and returns the call's result, and puts the memory
+ * back after a failure. */
 typedef struct exec_release {
     exec_passed_facts facts; /* without holders: none was known */
 } exec_release;
@@ -566,19 +584,20 @@ typedef struct exec_passed_sums {
     uint64_t calls, live, peak;
 } exec_passed_sums;
 
-/* Of a library, or with 0 of all. */
+/* Reads the sums of a library, or with 0 those of all. */
 exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library);
 
-/* The kinds that were passed on, each by library (passed_report.c). */
+/* Emits the kinds that were passed on, each by library (passed_report.c). */
 void exec_passed_emit(strata_emitter *emitter);
 
-/* Gives the stack's free memory back to the device, for a request that the driver has refused. */
+/* Gives the stack's free memory back to the device, for a request that the driver has refused. False: there was none.
+ */
 bool exec_make_room(const exec_here *here);
 
 /* ---- what the program is told (truth.c) ---- */
 
-/* The budget of a device as the program's device; 0: none. As the launcher was told, else as the device's stack says.
- * `device` may be NULL: no stack yet. */
+/* The size of the device that the program is told: the limit of its stack's budget, else (also with `device` NULL: no
+ * stack yet) the budget that the launcher was given. 0: there is none. */
 size_t exec_told_size(const exec_device *device, size_t total);
 
 static inline size_t exec_least(size_t a, size_t b)
@@ -594,16 +613,17 @@ bool exec_has_own_pool(int ordinal);
 /* Whether a pool is the device's default one. */
 bool exec_pool_is_default(int ordinal, CUmemoryPool pool);
 
-/* Whose memory a pool's is that is asked for on a stream. */
+/* Returns the device that is charged with a pool's memory, which is requested on a stream. */
 exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream);
 
-/* A captured request for memory, with its result, which it returns: a node of a graph was made. */
+/* Takes and returns the result of a captured request for memory; after a success, counts the node of a graph that it
+ * made. */
 CUresult exec_graph_memory_captured(CUresult result, const void *caller);
 
 /* ---- other processes (ipc.c) ---- */
 
-/* A block is about to be freed: its memory is offered to other processes no longer. NULL: it was not. Then what became
- * of the free: after a failure the offer is there as before. */
+/* Withdraws the offer of a block that is about to be freed; NULL: there is none. After the free, exec_ipc_freed ends
+ * the offer, or puts it back if the free failed. */
 typedef struct exec_offer exec_offer;
 exec_offer *exec_ipc_take_offer(CUdeviceptr address);
 void exec_ipc_freed(exec_offer *taken, bool freed);
@@ -613,7 +633,7 @@ void exec_ipc_freed(exec_offer *taken, bool freed);
 /* A tag with the name of the library that the address is in. */
 strata_tag exec_caller_tag(const void *return_address);
 
-/* The same without a return address: the stack is walked. */
+/* As above, of the library that a walk of the calling thread's stack finds. */
 strata_tag exec_caller_walk(void);
 
 /* Calls visit for each tag that was given out. */
@@ -629,8 +649,8 @@ uint32_t exec_caller_stack(void);
 /* The statistics layer of a device's stack. NULL: it has none. */
 strata_resource *exec_statistics_of(const exec_device *device);
 
-/* After a request failed with the status, whose error is the thread's last one. `kind`: the name of what was asked for;
- * NULL: memory of the stack. Any thread. */
+/* Notes a request that has failed with the status; its error is the thread's last one. `kind`: the name of what was
+ * asked for; NULL: memory of the stack. Any thread. */
 void exec_refusal_note(const exec_device *device, const char *kind, size_t bytes, strata_status status);
 void exec_refusals_emit(strata_emitter *emitter);
 
@@ -645,13 +665,13 @@ void exec_wrong_frees_emit(strata_emitter *emitter);
 
 /* ---- the programs' own caches (caches.c) ---- */
 
-/* Once the driver is open, if a report was asked for. */
+/* Begins to ask; called once the driver is open, if a report was asked for. */
 void exec_caches_start(void);
 
-/* Asks for what they hold now, and waits a little for the answer. Not from the program's threads. */
+/* Asks the libraries what they hold now, and waits a little for the answer. Not called from the program's threads. */
 void exec_caches_ask(void);
 
-/* Asks again without a wait, each second. */
+/* Asks without a wait, each second; called by live.c's thread at each of its looks. */
 void exec_caches_tick(void);
 
 void exec_caches_emit(strata_emitter *emitter);
@@ -660,7 +680,7 @@ void exec_caches_emit(strata_emitter *emitter);
 
 void exec_report_write(exec_report_form form, bool at_end, strata_write_callback write_text, void *data);
 
-/* What each call stack holds and held; at the end: what is still live, too. */
+/* Emit what each call stack holds and held, and at the end what is still live. */
 void exec_report_stacks(strata_emitter *emitter, strata_resource *statistics);
 void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
 
@@ -668,18 +688,19 @@ void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
 
 typedef struct exec_ended_stack exec_ended_stack;
 
-/* Before the blocks of the context are dropped. Inside of device.c's lock. */
+/* Notes what the report says of a stack whose context has ended, before its blocks are dropped. Inside of device.c's
+ * lock. */
 void exec_ended_note(const exec_device *device);
 
-/* Elements of the report's list of devices, the newest first; returns the first one that is left out, or NULL. The
- * others in one object behind the list. */
+/* Emits ended stacks as elements of the report's list of devices, the newest first; returns the first one that is left
+ * out, or NULL. exec_ended_emit_rest emits what is left out as one object behind the list. */
 const exec_ended_stack *exec_ended_emit(strata_emitter *emitter);
 void exec_ended_emit_rest(strata_emitter *emitter, const exec_ended_stack *rest);
 
-/* At the start: the report goes to the file that standard error is now, or the descriptor that --output names. */
+/* At the start: duplicates the descriptor that the report will go to, standard error or the one that --output names. */
 void exec_report_keep_output(void);
 
-/* As the settings say: in which form, and where to. */
+/* Write the report in the form, and to the place, that the settings say; the last one also says what is still live. */
 void exec_report_now(void);
 void exec_report_last(void);
 

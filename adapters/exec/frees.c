@@ -1,5 +1,5 @@
-/* Frees of blocks that any stream may still use. Where non-blocking streams are, they wait for a barrier that many of
- * them share (order.c); while a stream is captured, until the capture ends.
+/* Frees of blocks that any stream may still use. If there are non-blocking streams, frees wait for a barrier that many
+ * of them share (order.c); while a stream is captured, until the capture ends.
  *
  * To the program such a block is free. What waits and what is live are together held to little more than the most that
  * was live so far, so that the stack gets no memory from the device for what could be reused. */
@@ -16,14 +16,14 @@
 
 enum {
     MOST_AT_ONCE = 1024,     /* frees that wait: a barrier takes some 250 us where PyTorch has made its 128 streams */
-    SHARE_BEYOND = 32,       /* part of the most that was live, ... */
-    LEAST_BEYOND = 16 << 20, /* ... or bytes, which what waits may add to it */
+    SHARE_BEYOND = 32,       /* live and waiting bytes may exceed the most that was live by 1/32 of it, ... */
+    LEAST_BEYOND = 16 << 20, /* ... or by this, if it is more */
 };
 
 typedef struct waiting_free {
     exec_device *device;
     strata_block block;
-    uint64_t number;
+    uint64_t number;   /* of the free, counted over the process */
     UT_hash_handle hh; /* by the address, in the order of the frees */
 } waiting_free;
 
@@ -46,7 +46,7 @@ exec_device *exec_find_own_block(CUdeviceptr address, strata_block *block)
     return device && !exec_free_waits(block->address) ? device : NULL;
 }
 
-/* CUDA_ERROR_INVALID_VALUE: it waits already. CUDA_ERROR_OUT_OF_MEMORY: without host memory it does not. */
+/* Lets the free of a block wait. CUDA_ERROR_INVALID_VALUE: it waits already. CUDA_ERROR_OUT_OF_MEMORY: of the host. */
 static CUresult let_wait(exec_device *device, const strata_block *block)
 {
     waiting_free *entry = strata_host_zalloc(sizeof *entry), *same = NULL;
@@ -80,7 +80,8 @@ static void drop(waiting_free *entry)
     strata_host_free(entry);
 }
 
-/* A guard would report a block of the stack of before a reset, which another thread has met since it was found. */
+/* DEVICE_RESET, if another thread has met a reset since the block was found: a guard would report a block of the former
+ * stack. */
 static strata_status deallocate(const exec_device *device, const strata_block *block, CUstream stream)
 {
     strata_runtime *runtime = device->runtime;
@@ -90,7 +91,8 @@ static strata_status deallocate(const exec_device *device, const strata_block *b
                : strata_runtime_deallocate_on(runtime, block, stream);
 }
 
-/* The frees that came before the barrier. Until a block is free its entry stays, so that a second free is found. */
+/* Makes the frees up to a number, which came before the barrier. An entry stays until its block is free, so that a
+ * second free is found. True: there were some. */
 static bool free_up_to(exec_device *device, uint64_t number)
 {
     waiting_free *entry, *next;
@@ -162,7 +164,7 @@ void exec_forget_waiting(exec_device *device)
 
 /* ---- how much may wait ---- */
 
-/* Whether what is live and waits would be more than the stack needs to hold. */
+/* Whether live and waiting bytes would exceed the most that was live by more than is allowed. */
 static bool is_too_much(const exec_device *device, size_t more)
 {
     const uint64_t most = atomic_load(&device->most_live);
@@ -190,7 +192,7 @@ void exec_count_live(exec_device *device, size_t bytes)
     raise_to(&device->used_high, live);
 }
 
-/* A reset by another thread may come in between, after which nothing is live. */
+/* Stops at zero: after a reset by another thread nothing is live. */
 static void discount_live(exec_device *device, size_t bytes)
 {
     uint64_t live = atomic_load(&device->live);
@@ -222,8 +224,8 @@ static CUresult free_behind_others(exec_device *device, const strata_block *bloc
     return CUDA_SUCCESS;
 }
 
-/* *other: the current context, if the default stream is of another one than the device's, else NULL. Without a current
- * context there is no default stream. */
+/* Sets *other to the current context if `stream` is a default stream and that context is not the device's; else to
+ * NULL. Without a current context there is no default stream. */
 static CUresult find_other_context(const exec_device *device, CUstream stream, CUcontext *other)
 {
     CUcontext context = NULL;

@@ -1,11 +1,12 @@
 /* The memory of graphs' own nodes. The driver makes it for a device when a graph with such nodes is launched or
- * uploaded, reuses it among graphs, and keeps it until it is trimmed. What it holds then is charged to the budget as
- * one amount; where that does not fit, it is counted without a charge: a launch cannot be refused for it. */
+ * uploaded, reuses it among graphs, and keeps it until it is trimmed. What it holds is charged to the budget as one
+ * amount after each launch, upload and trim; if that does not fit, it is counted without a charge: a launch cannot be
+ * refused for it. */
 #include "adapters/exec/exec.h"
 
 static _Atomic bool has_nodes; /* a node that makes memory was seen; for good; any thread */
 
-/* It may be the program's first call that makes memory: the device's stack charges it. */
+/* Counts a node that makes memory. Builds the device's stack first, which is to be charged: there may be none yet. */
 static void node_made(const void *caller)
 {
     (void)exec_device_here();
@@ -29,7 +30,7 @@ static void look_at(exec_device *device)
         exec_passed_set(device, EXEC_GRAPH, reserved);
 }
 
-/* A graph may have nodes of several devices. */
+/* Looks at what the driver holds for each device after a successful call: a graph may have nodes of several devices. */
 static CUresult changed(CUresult result)
 {
     exec_device *device;

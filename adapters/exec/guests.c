@@ -1,4 +1,5 @@
-/* Memory of other processes that is mapped here. */
+/* Memory of other processes that is mapped here, once for each block and device. Its holders are the program's opens.
+ */
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
@@ -67,7 +68,7 @@ static int connect_to(const exec_ipc_handle *handle)
 
 /* ---- mappings ---- */
 
-/* Each part is mapped as it comes, and its descriptor closed. */
+/* Maps a part behind those before it. The caller closes the descriptor. */
 static CUresult map_part(guest *to, uint64_t bytes, int file)
 {
     CUmemGenericAllocationHandle chunk;
@@ -113,7 +114,7 @@ static CUresult map_parts(guest *to, const exec_ipc_part *parts, size_t count)
     return result == CUDA_SUCCESS ? strata_cu.MemSetAccess(to->base, bytes, &access, 1) : result;
 }
 
-/* The parts that came; all of `count`, or the offer is gone. */
+/* Returns how many parts came with a descriptor; fewer than `count`: the offer is gone. */
 static size_t receive_parts(int connection, exec_ipc_part *parts, size_t count)
 {
     bool whole = true;
@@ -244,7 +245,8 @@ static CUresult wait_for_primary(int device, CUcontext waited_for)
     return result;
 }
 
-/* As the driver's close does: work that was submitted may still use the memory. A capture may forbid it. */
+/* Waits for the device, as the driver's close does: work that was submitted may still use the memory. A capture may
+ * forbid the wait. */
 static CUresult wait_for_work(int device)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -260,8 +262,9 @@ static CUresult wait_for_work(int device)
     return result;
 }
 
-/* The mapping that its last holder closes leaves the list: an open of its handle makes another one meanwhile. NULL:
- * there are more holders, or, with *found false, there is no such mapping. */
+/* Takes a holder from a mapping. If it was the last one, takes the mapping out of the list and returns it: an open of
+ * its handle meanwhile makes another one. NULL: there are more holders, or, with *found false, there is no such
+ * mapping. */
 static guest *take_out_last(CUdeviceptr address, bool *found)
 {
     pthread_mutex_lock(&lock);

@@ -53,7 +53,7 @@ void *exec_hook_function(exec_hook hook)
     return function;
 }
 
-/* The function's library is not unloaded any more: the hook goes on calling it. */
+/* Keeps the function's library from being unloaded: the hook goes on calling it. */
 static void keep_loaded(const void *real)
 {
     Dl_info where;
@@ -72,7 +72,8 @@ bool exec_hook_found(exec_hook hook, void *real)
     return true;
 }
 
-/* RTLD_NEXT alone misses a driver that was loaded with RTLD_LOCAL. */
+/* Looks the symbol up behind this library, then in a loaded driver: RTLD_NEXT misses one that was loaded with
+ * RTLD_LOCAL. NULL: it is not found. */
 static void *look_behind(exec_hook hook)
 {
     const char *symbol = exec_hook_rows[hook].symbol;

@@ -160,21 +160,20 @@ exec_hook exec_hook_first_of_base(const char *symbol);
 /* Whether a function needs no hook (covered.c): by its symbol or its base. No lock, no host memory. */
 bool exec_is_covered(const char *symbol);
 
-/* The hook with this symbol; EXEC_HOOK_COUNT: none, or this process is none that the launcher asked for. No lock, no
- * host memory. */
+/* The hook with this symbol; EXEC_HOOK_COUNT: none, or Strata is not for this process. No lock, no host memory. */
 exec_hook exec_hook_find(const char *symbol);
 
 /* The hook itself: what this library exports under the symbol. */
 void *exec_hook_function(exec_hook hook);
 
-/* Remembers the real function that a look-up of the program has found, the first one. False: another one is the real
- * function already. That is the driver behind a library that stands in front of it, and is not to be hooked: the hook
- * would call the library in front. Any thread. */
+/* Remembers the first real function that a look-up of the program has found. False: another one is the real function
+ * already, since a library stands in front of the driver, and `real` must not be hooked: the hook would call the
+ * library in front. Any thread. */
 bool exec_hook_found(exec_hook hook, void *real);
 
 extern _Atomic(void *) exec_hook_reals[EXEC_HOOK_COUNT]; /* set once; any thread */
 
-/* As exec_hook_real, where none was found yet. */
+/* As exec_hook_real, for a hook whose real function was not found yet. */
 void *exec_hook_real_slow(exec_hook hook);
 
 /* The real function: the first that was found; else the one that follows this library in the loader's order, or that
@@ -188,7 +187,7 @@ static inline void *exec_hook_real(exec_hook hook)
 /* The real function by the hook's symbol, to be called like it. */
 #define EXEC_REAL(symbol) ((__typeof__(&symbol))(uintptr_t)exec_hook_real(EXEC_HOOK_##symbol))
 
-/* Its result. */
+/* Calls the real function and returns its result; CUDA_ERROR_NOT_FOUND: there is none. */
 #define EXEC_CALL(symbol, ...) \
     (exec_hook_real(EXEC_HOOK_##symbol) ? EXEC_REAL(symbol)(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND)
 

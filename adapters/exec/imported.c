@@ -1,13 +1,13 @@
-/* Memory of others that the program maps. External memory is another API's, made by this process as a rule, and no hook
- * saw that: it is charged while it is imported. Memory of other processes is charged where it was made, and counted
- * here. So is what graphics resources have: its size is told when it is mapped already. Multicast objects have no
- * memory of their own. */
+/* Memory of others that the program maps. External memory is another API's, as a rule made by this process, which no
+ * hook saw: it is charged while it is imported. Memory of other processes is charged where it was made, and only
+ * counted here. So is memory of graphics resources, whose size is known only after it was mapped. Multicast objects
+ * have no memory of their own. */
 #include "adapters/exec/exec.h"
 
 /* ---- external memory ---- */
 
-/* What is mapped of it, buffers and arrays, is the same memory. A refused import leaves the handle the program's, as
- * one that fails. */
+/* Buffers and arrays that are mapped of the import are the same memory, and are not charged again. After a refused
+ * import the handle is still the program's, as after one that fails. */
 EXEC_EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
                                                     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
@@ -67,7 +67,7 @@ EXEC_EXPORT CUresult CUDAAPI cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *
 
 /* ---- physical memory and pools of other processes ---- */
 
-/* Its size is known when it is mapped. */
+/* Counted with 0 bytes: the size is known when the memory is mapped (mappings.c). */
 EXEC_EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *shareable,
                                                             CUmemAllocationHandleType type)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Once: the program hears an error that says nothing of it. */
+/* Says once what the error that the program gets does not. */
 static void say_what_to_do(void)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;

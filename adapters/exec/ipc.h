@@ -22,7 +22,7 @@ typedef struct exec_ipc_handle {
 } exec_ipc_handle;
 _Static_assert(sizeof(exec_ipc_handle) == sizeof(CUipcMemHandle), "a handle of the driver's size");
 
-/* What is mapped one behind the other. */
+/* A chunk with memory of the block. A guest maps the parts one behind the other. */
 typedef struct exec_ipc_part {
     uint64_t bytes;
     int file;
@@ -37,10 +37,10 @@ typedef struct exec_ipc_answer {
     uint64_t bytes;  /* of the block */
 } exec_ipc_answer;
 
-/* The length of the address. */
+/* Fills the address of an abstract socket, and returns its length. */
 socklen_t exec_ipc_address(const char *name, struct sockaddr_un *address);
 
-/* Another user's process could have taken the name of one that has ended. */
+/* Whether the peer is of this process's user. Another user's process can take the name of one that has ended. */
 bool exec_ipc_is_same_user(int connection);
 
 /* ---- the process that has the memory (offers.c) ---- */
@@ -54,14 +54,14 @@ bool exec_ipc_is_own(const exec_ipc_handle *handle);
 
 /* ---- the process that uses it (guests.c) ---- */
 
-/* Maps the memory for the current context's device, or finds the mapping that there is. */
+/* Maps the memory for the current context's device, or adds a holder to the mapping that there is. */
 CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size_t *bytes);
 
 /* Whether an address lies in such a mapping. */
 bool exec_ipc_is_guest(CUdeviceptr address);
 
-/* False: it is none of these mappings. The last close of several waits for the device's work and unmaps it; *result is
- * its own: after an error it is open as before. */
+/* Takes a holder from the mapping of the block at an address; the last one waits for the device's work and unmaps it.
+ * False: there is no such mapping. *result: the driver's; after an error the mapping is open as before. */
 bool exec_ipc_close(CUdeviceptr address, CUresult *result);
 
 #endif

@@ -1,7 +1,8 @@
 /* The kinds of memory that the driver gives. */
 #include "adapters/exec/exec.h"
 
-/* Host memory is made too often to ask for its context, and memory of pools may be gone with that of its stream. */
+/* Host memory may end with its context, which is not asked for at each call: such calls are too many. Memory of pools
+ * may end with the context of its stream. */
 const exec_kind_row exec_kind_rows[EXEC_KINDS] = {
     [EXEC_LINEAR] = {"linear", EXEC_ADDRESSES, EXEC_ENDS_WITH_CONTEXT, true},
     [EXEC_PITCHED] = {"pitched", EXEC_ADDRESSES, EXEC_ENDS_WITH_CONTEXT, true},

@@ -1,6 +1,6 @@
 /* The wait for a device's work before its context ends. A program may reset a device because its work never ends, so
  * that the wait has a limit, as the check at the process's exit has (resources/findings): a thread waits in the driver,
- * and is left there. It holds no lock of Strata, and keeps no process alive. */
+ * and is left there at the limit. It holds no lock of Strata, and keeps no process alive. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
@@ -21,7 +21,8 @@ typedef struct last_wait {
     bool over, left; /* guarded by the lock: the work has ended; the caller has gone on */
 } last_wait;
 
-/* Also for work that Strata does not know. A wait for the whole context would end the captures under way. */
+/* Waits for the whole context, also for work that Strata does not know. During captures, which that would end, waits
+ * only for the streams that Strata knows. */
 static void wait_for_work(strata_device *device)
 {
     strata_call_scope scope;
@@ -60,7 +61,7 @@ static void *run(void *data)
     return NULL;
 }
 
-/* Signals are the program's. */
+/* Starts the thread with all signals blocked: they are the program's. */
 static bool start(pthread_t *thread, last_wait *self)
 {
     sigset_t all, before;
@@ -87,7 +88,7 @@ static bool is_over_in_time(last_wait *self)
     return over;
 }
 
-/* Without host memory or a thread it takes as long as it takes. */
+/* Without host memory, or if no thread can be started, the wait has no limit. */
 bool exec_device_work_ends(const exec_device *device)
 {
     strata_device *own = strata_runtime_stack(device->runtime)->device;

@@ -39,7 +39,7 @@ static void ask_for_report(int number)
     raise(number);
 }
 
-/* A program that has use for the signal keeps it. */
+/* Handles SIGUSR1, unless the program handles or ignores it itself. */
 static void take_signal(void)
 {
     struct sigaction before;
@@ -58,7 +58,7 @@ static bool is_of_this_user(int connection)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* To a peer that may have gone, or not read: no signal, and no wait beyond a second. */
+/* Sends to a peer that may have gone, or not read: without a signal, and without a wait beyond a second. */
 static void send_text(const char *text, size_t length, void *data)
 {
     int *connection = data;
@@ -74,7 +74,8 @@ static void send_text(const char *text, size_t length, void *data)
     }
 }
 
-/* One letter asks: j for JSON, another for text. A zero byte ends the answer: without it the program has ended. */
+/* Answers a request of one letter: j asks for JSON, another one for text. A zero byte ends the answer; if it is
+ * missing, the program has ended. */
 static void answer(int connection)
 {
     const struct timeval second = {.tv_sec = 1};
@@ -159,7 +160,7 @@ static bool start_thread(void)
     return started;
 }
 
-/* What cannot be had is left out: the report at the end does not need it. */
+/* Goes without a socket or a thread that cannot be had: the report at the end needs neither. */
 void exec_live_start(void)
 {
     owner = getpid();

@@ -1,8 +1,8 @@
 /* The loader's own functions, and this library's own symbols, read from the tables of the loaded objects.
  *
- * dlsym cannot be asked for with dlsym, which is hooked. Since glibc 2.34 there are two versions of it, of which the
- * default one is taken. No call of another library is made: a look-up can be the first thing that happens in a process,
- * before a sanitizer whose functions stand in front of the C library's is ready for them. */
+ * The loader's dlsym cannot be looked up by dlsym, which is hooked. Since glibc 2.34 there are two versions of it, of
+ * which the default one is taken. No call of another library is made: a look-up can be the first thing that happens in
+ * a process, before a sanitizer whose functions stand in front of the C library's is ready for them. */
 #define _GNU_SOURCE
 #include "adapters/exec/loader.h"
 
@@ -85,8 +85,8 @@ static bool is_c_library(const char *path)
             (name[3] == 'd' && name[4] == 'l' && name[5] == '.'));
 }
 
-/* The loader's list is read without a call, which a sanitizer or the program may have replaced: a look-up can be the
- * first thing that happens in a process. */
+/* Finds the C library's dlsym and dlvsym in the loader's list of objects. Calls no function that a sanitizer or the
+ * program may have replaced: a look-up can be the first thing that happens in a process. */
 static __attribute__((noinline, cold)) void find_loader(void)
 {
     for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
@@ -124,7 +124,7 @@ void *exec_loader_dlsym(void *handle, const char *name)
     return exec_loader_dlsym_function()(handle, name);
 }
 
-/* References to dlsym in this library, which is linked with --wrap=dlsym. */
+/* What references to dlsym in this library are bound to, since it is linked with --wrap=dlsym. */
 void *__wrap_dlsym(void *handle, const char *name) __attribute__((alias("exec_loader_dlsym")));
 
 /* ---- this library ---- */

@@ -13,8 +13,8 @@
 
 /* ---- the hooked functions ---- */
 
-/* What a look-up of a hooked name answers. `found` is this library's own symbol where the program asked for any
- * library's: then there must be a real one, too. */
+/* Returns what a look-up of a hooked name hands out. If it found this library's own symbol, since the program searched
+ * all libraries, there must be a real function, too; else NULL. */
 static void *put_hook(exec_hook hook, void *found)
 {
     if (found && exec_is_own_code(found))
@@ -32,14 +32,14 @@ static __attribute__((noinline)) void *look_up_hooked(exec_hook hook, void *hand
     return stand_for(hook, name, exec_loader_dlsym_function()(handle, name));
 }
 
-/* Whether what is found is the program's as it is. */
+/* Whether the program gets what the loader finds, without a hook or a stand-in. */
 static inline bool is_untouched(exec_hook hook, void *handle, const char *name)
 {
     return hook == EXEC_HOOK_COUNT && (handle == RTLD_NEXT || !exec_is_uncovered_name(name));
 }
 
-/* The hook to be handed out for a name. *nothing: the name is the driver's, and there is no driver. With RTLD_NEXT what
- * the loader finds is the answer. */
+/* Returns the hook to be handed out for a name; EXEC_HOOK_COUNT: none, as always with RTLD_NEXT, for which the loader's
+ * result stands. *nothing: the name is the driver's, and there is no driver. */
 static inline exec_hook hook_for(void *handle, const char *name, bool *nothing)
 {
     const exec_hook hook = exec_hook_find(name);

@@ -18,7 +18,8 @@ typedef struct mapping {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* outside passed.c's */
 static mapping *mappings;                                /* guarded by the lock */
 
-/* Without host memory the memory counts until its handle is released. */
+/* Keeps a mapping, which is a holder of its memory. Without host memory, memory counts only until its handle is
+ * released. */
 static void add(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
 {
     mapping *entry = strata_host_zalloc(sizeof *entry);
@@ -35,7 +36,7 @@ static void add(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle 
     exec_passed_grow(EXEC_IMPORTED_PHYSICAL, handle, bytes);
 }
 
-/* Under the lock. Linked by hh.next, in front of `list`. */
+/* Takes a mapping out of the table, and puts it in front of `list`, which is linked by hh.next. Under the lock. */
 static mapping *take_out(mapping *entry, mapping *list)
 {
     HASH_DEL(mappings, entry);
@@ -43,7 +44,7 @@ static mapping *take_out(mapping *entry, mapping *list)
     return entry;
 }
 
-/* Most calls take back one mapping, of which they name the beginning. */
+/* Takes out the mappings that begin in a range. Most calls unmap one mapping, from its begin on. */
 static mapping *take_range(CUdeviceptr address, size_t bytes)
 {
     mapping *entry = NULL, *next, *taken = NULL;
@@ -64,7 +65,7 @@ static mapping *take_range(CUdeviceptr address, size_t bytes)
     return taken;
 }
 
-/* The mappings have ended, or are there as before. */
+/* Drops mappings that have ended, or else puts them back. */
 static void end_taken(mapping *taken, bool ended)
 {
     while (taken) {
@@ -90,7 +91,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t 
     return result;
 }
 
-/* At once when the call returns, another thread may map the addresses again. */
+/* Takes the mappings out before the call: as soon as it returns, another thread may map the addresses again. */
 EXEC_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     mapping *taken = take_range(address, bytes);

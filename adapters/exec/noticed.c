@@ -15,7 +15,7 @@
 typedef struct noticed_stream {
     CUstream handle;
     int ordinal;   /* of its device */
-    CUcontext own; /* the one in which it was made, or its green context */
+    CUcontext own; /* the context in which it was made; the handle of its green context, if it was made by that */
     bool ending;   /* its context is about to end: no call takes the handle any more */
     UT_hash_handle hh;
 } noticed_stream;
@@ -156,7 +156,7 @@ bool exec_is_captured(CUstream stream)
            (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* capture_calls.*.own_free_plain in tests/answers/h200.txt. */
+/* Results of a real driver: capture_calls.*.own_free_plain in tests/answers/h200.txt. */
 CUresult exec_capture_answers_free(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -184,7 +184,8 @@ bool exec_capture_note(CUstream handle, CUcontext own)
     return added;
 }
 
-/* Under the lock. Default streams have one handle in all contexts; captures are few. */
+/* Finds a capture by its stream; with `own`, of that context: default streams have one handle in all contexts. Under
+ * the lock. A list is enough, as captures are few. */
 static captured_stream *find_captured(CUstream handle, CUcontext own)
 {
     captured_stream *stream = captured;

@@ -1,5 +1,5 @@
-/* What NVML tells: the same as the driver. NVML counts devices otherwise: they are told apart by UUID. What it does not
- * answer, such as NOT_SUPPORTED on devices without memory of their own, stays. */
+/* What NVML tells of memory: the budget as the size of the device, as truth.c does. NVML numbers devices in its own
+ * way, so that they are found by UUID. Its errors stay: NOT_SUPPORTED, for instance, without memory of its own. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
@@ -13,7 +13,7 @@
 
 typedef int nvml_get_uuid(void *device, char *text, unsigned length);
 
-/* Of the functions that the program has looked up or linked, the first. */
+/* The first real function of NVML that the program has looked up or is linked to. NULL: there is none. */
 static void *any_nvml_function(void)
 {
     for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++) {
@@ -62,7 +62,8 @@ static exec_device *find_nvml_device(void *handle)
     return NULL;
 }
 
-/* Total and used, below the budget. Without a stack yet the program has nothing. */
+/* Replaces total, free and used bytes by those of the budget. Without a stack yet the program has nothing in use.
+ * False: there is no budget. */
 static bool tell_nvml(void *handle, unsigned long long *total, unsigned long long *free_bytes, unsigned long long *used)
 {
     strata_budget_usage budget;
@@ -101,7 +102,7 @@ EXEC_EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, exec_nvml_memory_v2 *me
     return result;
 }
 
-/* Of a part of a device that is a device of its own. */
+/* Asked of a MIG instance, a part of a device that is a device of its own. */
 EXEC_EXPORT int nvmlDeviceGetAttributes_v2(void *device, exec_nvml_attributes *attributes)
 {
     const int result = NVML_CALL(nvmlDeviceGetAttributes_v2, device, attributes);
@@ -116,8 +117,8 @@ EXEC_EXPORT int nvmlDeviceGetAttributes_v2(void *device, exec_nvml_attributes *a
 
 /* ---- processes ---- */
 
-/* This process has in use what the device has: a program that compares the two meets no more of its own than there is
- * of all. Other processes' bytes are their own. */
+/* Tells this process's bytes as those that the device has in use: a program that compares the two must not find more of
+ * its own than of all. Other processes' bytes stay. */
 static void tell_process(void *device, unsigned process, unsigned long long *used)
 {
     unsigned long long total = ULLONG_MAX, free_bytes, in_use;

@@ -1,5 +1,5 @@
-/* The memory of this process that others may map. A thread answers on a socket of the abstract namespace, to processes
- * of this user; it is there from the first offer on, and takes no signal. */
+/* The memory of this process that others may map. A thread answers processes of this user on a socket of the abstract
+ * namespace; it is started with the first offer, and takes no signal. */
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
@@ -21,7 +21,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* The descriptors are the offer's own. */
+/* A block's memory on offer. Its end closes the descriptors of the hold's parts. */
 struct exec_offer {
     uint64_t number;
     CUdeviceptr address;
@@ -114,7 +114,7 @@ static void answer_request(int connection)
     strata_host_free(parts);
 }
 
-/* The program may have closed the descriptor, and have another socket of that number. */
+/* False: the program has closed the listener's descriptor, and may have another file of that number. */
 static bool is_listener(void)
 {
     struct stat now;
@@ -126,7 +126,7 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-/* Without a descriptor the connection waits on, and so does the thread. */
+/* The thread. While the process has no descriptor left, the connection waits, and the thread tries again. */
 static void *serve(void *data)
 {
     enum { LOOK_AGAIN = 200 }; /* ms */
@@ -180,7 +180,7 @@ static bool listen_on(const char *chosen)
     return false;
 }
 
-/* Under the lock. */
+/* Opens the socket and starts the thread, once. Under the lock. */
 static strata_status start(void)
 {
     uint64_t secret = 0;
@@ -241,7 +241,7 @@ static strata_status make(exec_device *device, const strata_block *block, exec_o
 
 strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle)
 {
-    exec_offer *unheard = NULL; /* made for no socket */
+    exec_offer *unheard = NULL; /* it was made, but no socket could be */
     pthread_mutex_lock(&lock);
     exec_offer *const known = find(block->address), *offered = known;
     strata_status status = known ? STRATA_SUCCESS : make(device, block, &offered);

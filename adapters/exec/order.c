@@ -27,7 +27,7 @@
 
 #include "driver/driver.h"
 
-enum { TRIES = 3 /* of a call that nothing can stand for */ };
+enum { TRIES = 3 /* of a call that has no substitute */ };
 
 static CUresult make_current(CUcontext context)
 {
@@ -37,13 +37,13 @@ static CUresult make_current(CUcontext context)
     return result;
 }
 
-/* The thread's calls are made in the device's context and do not end captures of other threads. */
+/* What the thread had before enter: inside, its calls are made in the device's context and end no other captures. */
 typedef struct exec_scope {
     CUcontext before;
     CUstreamCaptureMode mode;
 } exec_scope;
 
-/* False: the driver refuses, or the context has ended, and streams that were noticed with it; nothing has changed. */
+/* False: the driver refuses, or the context has ended, and with it the noticed streams; nothing has changed. */
 static bool enter(const exec_device *device, exec_scope *scope)
 {
     if (exec_streams_any() && !exec_device_has_its_context(device))
@@ -70,13 +70,14 @@ static void leave(const exec_device *device, exec_scope *scope)
 
 /* ---- barriers ---- */
 
-/* A capture would not survive the question: its stream's earlier work was ordered when it began. */
+/* Also true of a captured stream: its earlier work was ordered when the capture began, which would not survive the
+ * question. */
 static bool is_idle(CUstream stream)
 {
     return exec_is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* A capture of a blocking stream bars the legacy stream, and survives only this question. */
+/* Whether a capture of a blocking stream bars the legacy stream. No other question would leave that capture valid. */
 static bool legacy_is_barred(void)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -89,7 +90,7 @@ static bool has_event(CUevent *event)
     return *event || strata_cu.EventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 
-/* By an event that was recorded on the stream. */
+/* Makes the legacy stream wait for an event that was recorded on another one. */
 static bool legacy_waits_for(CUevent event)
 {
     return strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, event, 0) == CUDA_SUCCESS;
@@ -101,8 +102,9 @@ static bool order_by_device_event(exec_device *device, CUstream stream)
            legacy_waits_for(device->last_work);
 }
 
-/* A stream of another context refuses an event of the device's. The driver keeps a destroyed event until it is done.
- * `green`: NULL, or instead of the stream all work of a green context, by an event of its device's primary one. */
+/* Makes the legacy stream wait for a stream of another context, which refuses an event of the device's. The driver
+ * keeps a destroyed event until it is done. `green`: NULL, or a green context whose whole work takes the stream's
+ * place; the event is then one of its device's primary context. */
 static bool order_by_event_of(const exec_device *device, CUcontext context, CUstream stream, CUgreenCtx green)
 {
     CUevent event = NULL;
@@ -117,7 +119,7 @@ static bool order_by_event_of(const exec_device *device, CUcontext context, CUst
     return ordered;
 }
 
-/* The primary context that a green one holds. */
+/* The primary context of a green context's device. */
 static CUcontext primary_below(const exec_device *device, const exec_beside *green)
 {
     CUcontext primary = NULL;
@@ -143,28 +145,28 @@ static bool order_by_its_event(const exec_device *device, CUstream stream)
     return exec_context_of_stream(stream, &context) && order_by_event_of(device, context, stream, NULL);
 }
 
-/* An order of all that does not wait for the legacy stream. */
+/* A visit of the streams and contexts that do not wait for the legacy stream. */
 typedef struct barrier {
     exec_device *device;
-    bool now;   /* nothing orders them later: they are about to end, or to be used */
+    bool now;   /* they are about to end, or to be used: no later barrier orders them */
     bool whole; /* neither a capture nor an error of the driver has kept one out */
 } barrier;
 
-/* Of a stream or a context whose end was not seen. */
+/* Whether a result means a stream or a context whose end was not seen. */
 static bool is_gone(CUresult result)
 {
     return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
            result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* What a wait on the host for its work has answered. */
+/* Notes the result of a wait on the host, in place of one by the streams. */
 static void note_wait(barrier *order, CUresult result)
 {
     exec_count(&exec_counts_now.late_waits);
     order->whole &= result == CUDA_SUCCESS || is_gone(result);
 }
 
-/* The legacy stream waits for a stream's work; the host does while a capture bars the legacy stream. */
+/* Makes the legacy stream wait for a stream's work, or the host, while a capture bars the legacy stream. */
 static void order_before_legacy(CUstream stream, void *data)
 {
     barrier *order = data;
@@ -182,7 +184,8 @@ static void wait_for_default_streams(barrier *order, CUcontext context)
     note_wait(order, result);
 }
 
-/* A capture in a green context cannot be asked for. */
+/* As below, for a green context. Whether one of its streams is captured cannot be asked for, so that no wait is made
+ * during captures, unless nothing orders it later. */
 static void order_green_before_legacy(const exec_beside *green, barrier *order)
 {
     if (!legacy_is_barred() && order_green(order->device, green))
@@ -193,8 +196,8 @@ static void order_green_before_legacy(const exec_beside *green, barrier *order)
         wait_for_default_streams(order, green->handle);
 }
 
-/* As above, for the default streams of a context beside the primary one. Where a capture bars them, frees wait for its
- * end, and for a barrier behind it. */
+/* As order_before_legacy, for the default streams of a context beside the primary one. If a capture bars them, the
+ * barrier is not whole: frees wait for the capture's end, and for a barrier behind it. */
 static void order_context_before_legacy(const exec_beside *context, void *data)
 {
     barrier *order = data;
@@ -211,7 +214,7 @@ static void order_context_before_legacy(const exec_beside *context, void *data)
         wait_for_default_streams(order, context->handle);
 }
 
-/* A captured stream waits when its capture ends. */
+/* Makes a stream wait for the latest event. A captured stream does when its capture ends. */
 static void wait_for_event(CUstream stream, void *data)
 {
     barrier *order = data;
@@ -248,8 +251,8 @@ static void context_waits_for_event(const exec_beside *context, void *data)
     make_current(order->device->context);
 }
 
-/* All that does not wait for the legacy stream, or what there is of it in one context; the legacy stream waits, ...
- * False: it does not for all. */
+/* First half of a barrier: makes the legacy stream wait for all that does not wait for it; with `own`, for what there
+ * is of that in one context. False: not for all. */
 static bool order_all_before_legacy(exec_device *device, CUcontext own)
 {
     barrier order = {.device = device, .now = own != NULL, .whole = true};
@@ -258,7 +261,7 @@ static bool order_all_before_legacy(exec_device *device, CUcontext own)
     return order.whole;
 }
 
-/* ... and all waits for the latest event. */
+/* Second half: makes all of that wait for the latest event. */
 static bool all_wait_for_event(exec_device *device, CUcontext own)
 {
     barrier order = {.device = device, .now = own != NULL, .whole = true};
@@ -267,7 +270,7 @@ static bool all_wait_for_event(exec_device *device, CUcontext own)
     return order.whole;
 }
 
-/* Of the legacy stream. False: a capture bars it, or the driver refuses. */
+/* Records the device's event on the legacy stream. False: a capture bars that stream, or the driver refuses. */
 static bool record_event(exec_device *device)
 {
     return !legacy_is_barred() && has_event(&device->event) &&
@@ -297,15 +300,16 @@ bool exec_order_barrier(exec_device *device)
     return made;
 }
 
-/* Without non-blocking streams what an allocation makes the legacy stream wait for needs no barrier: the others wait
- * for the legacy stream anyhow, and what they did before a free came before the barrier that followed the free. */
+/* Whether no barrier is needed. Without non-blocking streams none is for what an allocation makes the legacy stream
+ * wait for: the other streams wait for that one anyhow, and what they did before a free came before the barrier that
+ * followed the free. */
 static bool is_published(const exec_device *device)
 {
     return atomic_load(&device->published) >= atomic_load(&device->frees) &&
            !(device->memory_is_ordered && exec_streams_any());
 }
 
-/* A thread that finds a barrier begun by another one waits until it is made. */
+/* A thread waits while another one makes a barrier, and then mostly needs none. */
 bool exec_order_publish(exec_device *device)
 {
     if (is_published(device))
@@ -318,8 +322,8 @@ bool exec_order_publish(exec_device *device)
 
 /* ---- streams and captures ---- */
 
-/* There may have been no barrier yet, as there was no stream that needed it. If a capture bars the legacy stream,
- * nothing new was given out since the last one. */
+/* Records the event anew: there may have been no barrier yet, as no stream needed one. True also while a capture bars
+ * the legacy stream: since the last event nothing new was given out then. */
 static bool has_recent_event(exec_device *device)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -358,7 +362,8 @@ bool exec_order_new_context(exec_device *device, CUcontext context)
     return ordered;
 }
 
-/* Of one context, or with NULL of all. */
+/* Makes the legacy stream wait for what does not wait for it, of one context or (NULL) of all. Counted as a free: the
+ * next allocation orders the other streams behind the legacy one. */
 static void order_before_legacy_now(exec_device *device, CUcontext own)
 {
     exec_scope scope;
@@ -374,7 +379,7 @@ static void order_before_legacy_now(exec_device *device, CUcontext own)
     pthread_mutex_unlock(&device->publishing);
 }
 
-/* Counted as a free: the next allocation orders the other streams behind the legacy one. */
+/* Counted as a free, as above. */
 void exec_order_last_word(exec_device *device, CUstream stream)
 {
     exec_scope scope;
@@ -412,7 +417,7 @@ void exec_order_after_capture(exec_device *device)
     pthread_mutex_unlock(&device->publishing);
 }
 
-/* What the streams did is behind the legacy stream then, but not yet before the other streams. */
+/* Orders the streams' work before the legacy stream's, but not yet before the other streams'. */
 void exec_order_before_capture(exec_device *device)
 {
     order_before_legacy_now(device, NULL);

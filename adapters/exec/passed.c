@@ -24,7 +24,7 @@ static exec_passed_key key_of(exec_kind kind, uint64_t value)
     return (exec_passed_key){value, exec_kind_rows[kind].space};
 }
 
-/* Without a budget and a report nothing tells of most memory: then it is not entered. */
+/* Whether memory of a kind is entered into the table: without a budget and a report, only if exec_passed_has asks. */
 static bool is_entered(exec_kind kind)
 {
     return exec_settings_now.counts || exec_kind_rows[kind].is_asked_for;
@@ -64,7 +64,8 @@ static void add_to(exec_passed_sums *sum, size_t bytes)
     sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
 }
 
-/* Read without the lock, written under it alone: no addition of the processor's that locks the bus is needed. */
+/* Adds by a load and a store: only the lock's holder writes, others read without it, so that no atomic addition is
+ * needed. */
 static void change_passed_on(exec_device *device, uint64_t difference)
 {
     const uint64_t before = atomic_load_explicit(&device->passed_on, memory_order_relaxed);
@@ -119,14 +120,14 @@ typedef struct charged {
     size_t bytes;
 } charged;
 
-/* More than there can be is refused as what does not fit. */
+/* Sizes above any memory are cut, so that the budget refuses them as what does not fit. */
 static size_t charged_bytes(size_t bytes)
 {
     static const size_t most = (size_t)INT64_MAX / 2;
     return exec_least(bytes, most);
 }
 
-/* Outside of the lock. */
+/* Called without the lock. */
 static void give_back(charged what)
 {
     if (what.account)
@@ -138,8 +139,8 @@ static charged charge_of(const exec_passed_facts *facts)
     return (charged){facts->account, facts->bytes};
 }
 
-/* An entry of that key is of memory whose end was not seen. Returns its charge, to be given back outside of the lock.
- * Without host memory the new one's charge stays for ever: memory is never counted too low. */
+/* Enters memory. An older entry of the key is of memory whose end was not seen; its charge is returned, to be given
+ * back outside of the lock. Without host memory the new charge is never given back: memory is not counted too low. */
 static inline __attribute__((always_inline)) charged put(const exec_passed_facts *facts)
 {
     charged stale = {0};
@@ -178,8 +179,8 @@ static void add_if_wanted(const exec_passed_facts *facts, void *data)
     found->count++;
 }
 
-/* Calls visit, without the lock, for the keys of the memory that is wanted; each may be of other memory by then. Made
- * meanwhile is none of it. Without host memory there are no calls. */
+/* Calls visit, without the lock, for the keys of the memory that is wanted, by which there may be other memory
+ * meanwhile. Memory made during the search may be left out. Without host memory there are no calls. */
 static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, const void *of), const void *of)
 {
     search found = {.wants = wants, .of = of};
@@ -218,7 +219,8 @@ static CUresult refuse(const exec_charge *charge, strata_status status)
     return exec_result_of(status);
 }
 
-/* What has ended is not charged to the budget of the device's next stack. */
+/* Meets a reset before a charge, and builds the next stack, so that the charge is not made to the budget of the former
+ * one. */
 static void meet_reset(int ordinal)
 {
     exec_device_meet_reset(ordinal);
@@ -246,7 +248,8 @@ static bool is_of_former_stack(const exec_passed_facts *facts)
     return facts->account && facts->stack != atomic_load(&facts->device->number);
 }
 
-/* Takes the charge out. Another thread that looks meanwhile finds none. False: it is none of a former stack. */
+/* Takes the charge to a former stack out of an entry: another thread that looks meanwhile finds none. False: there is
+ * none. */
 static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
 {
     strata_spin_take(&lock);
@@ -260,7 +263,8 @@ static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
     return former;
 }
 
-/* The old charge goes first: a shared budget counts both. What does not fit then is counted without one. */
+/* Gives the old charge back first, as a shared budget would count both. Memory that does not fit then is counted
+ * without a charge. */
 static void move_charge(exec_passed_key key)
 {
     exec_passed_facts facts;
@@ -450,7 +454,7 @@ static void put_back(const exec_passed_facts *facts)
     give_back(stale);
 }
 
-/* The driver knows no address of memory that is gone. */
+/* Whether the driver no longer knows the address. */
 static bool is_gone(uint64_t address)
 {
     CUmemorytype type;
@@ -458,7 +462,8 @@ static bool is_gone(uint64_t address)
            CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Refused may be memory that has ended unseen: by another thread, or with the context of its stream. */
+/* A refused free may be of memory that has ended unseen, by another thread or with the context of its stream: that is
+ * not put back. */
 CUresult exec_release_end(const exec_release *release, CUresult result)
 {
     const exec_passed_facts *facts = &release->facts;
@@ -519,7 +524,7 @@ static exec_charge charge_amount(exec_device *device, exec_kind kind, size_t byt
     return charge;
 }
 
-/* False: it is what it was before. Else the charge of before has been taken out, for the caller to give back. */
+/* Takes out the charge for the former amount, which the caller gives back. False: the amount has not changed. */
 static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
 {
     strata_spin_take(&lock);

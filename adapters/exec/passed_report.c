@@ -13,7 +13,7 @@ static void emit_sums(strata_emitter *emitter, exec_passed_sums sums)
     strata_emit_bytes(emitter, "live", sums.live);
 }
 
-/* Of graphs' memory it is known which library made nodes, not what the driver holds for which. */
+/* Of graphs' memory only the calls are known by library: which one made nodes, not how much the driver holds for it. */
 static void emit_library(strata_tag library, void *data)
 {
     const kind_report *report = data;

@@ -1,4 +1,4 @@
-/* What the table of what the driver gave does seldom. */
+/* The rarely used part of the table of what the driver gave: growth, new entries, visits. */
 #include "adapters/exec/passed_table.h"
 
 #include "core/base/host_memory.h"
@@ -8,7 +8,7 @@ enum { FIRST_BUCKETS = 256 };
 static passed *first_buckets[FIRST_BUCKETS];
 passed_table passed_now = {.buckets = first_buckets, .bucket_count = FIRST_BUCKETS};
 
-/* Without host memory the buckets stay as they are, and their entries become many. */
+/* Without host memory the buckets stay as they are, and their lists become longer. */
 void passed_grow(void)
 {
     passed **before = passed_now.buckets;

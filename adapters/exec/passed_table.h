@@ -1,8 +1,8 @@
-/* The table of what the driver gave, by what names it: buckets of entries, which double when there are more entries
- * than buckets. Under passed.c's lock, all functions.
+/* The table of what the driver gave, by key: buckets of entries, which double when there are more entries than buckets.
+ * All functions are called under passed.c's lock.
  *
- * A program may make and free such memory with each step, so that what the table adds to a call is a few nanoseconds:
- * an entry is taken from those that ended, and nothing but its bucket is touched. */
+ * A program may make and free such memory with each step, so that the table must cost a call no more than a few
+ * nanoseconds: an entry is taken from the spare ones, and nothing but its bucket is touched. */
 #ifndef STRATA_ADAPTERS_EXEC_PASSED_TABLE_H
 #define STRATA_ADAPTERS_EXEC_PASSED_TABLE_H
 
@@ -28,7 +28,8 @@ static inline passed **passed_bucket(exec_passed_key key)
     return &passed_now.buckets[(mixed >> 32) & (passed_now.bucket_count - 1)];
 }
 
-/* Where the key's entry hangs; at a NULL: there is none. Good until the table changes. */
+/* Returns the pointer to the key's entry in its bucket's list, which is NULL if there is none. Valid until the table
+ * changes. */
 static inline passed **passed_link(exec_passed_key key)
 {
     passed **at = passed_bucket(key);
@@ -42,7 +43,7 @@ static inline passed *passed_find(exec_passed_key key)
     return *passed_link(key);
 }
 
-/* With more entries than buckets: doubles these. */
+/* Doubles the buckets; called when there are more entries than buckets. */
 void passed_grow(void);
 
 /* A spare entry from the heap. NULL without host memory. */
@@ -61,7 +62,7 @@ static inline passed *passed_add(passed **link)
     return entry;
 }
 
-/* The entry at the link ends. What it says stays until another one takes its place. */
+/* Moves the entry at the link to the spare ones. Its facts stay readable until it is taken again. */
 static inline void passed_remove(passed **link)
 {
     passed *entry = *link;

@@ -19,10 +19,10 @@ typedef struct known_pool {
     UT_hash_handle hh;
 } known_pool;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* none is taken inside of it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other lock is taken inside of it */
 static known_pool *pools;                                /* guarded by the lock */
 
-static _Atomic(CUmemoryPool) own_pools[EXEC_DEVICES]; /* the one that the program has set for the device; any thread */
+static _Atomic(CUmemoryPool) own_pools[EXEC_DEVICES]; /* set by the program for the device; NULL: none; any thread */
 
 bool exec_has_own_pool(int ordinal)
 {
@@ -61,6 +61,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAlloc
 
 /* ---- pools of the program's ---- */
 
+/* NULL: the pool is not known. */
 static known_pool *take_out(CUmemoryPool handle)
 {
     known_pool *pool = NULL;
@@ -104,7 +105,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolP
     return result;
 }
 
-/* Another pool may have the handle once the call returns. Where it was the device's, the default one is that again. */
+/* The pool is forgotten first: another one may have the handle once the call returns. If it was set for a device, the
+ * default pool serves that again. */
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 {
     known_pool *pool = take_out(handle);
@@ -135,7 +137,7 @@ static bool find_pool(CUmemoryPool handle, int *ordinal)
     return pool != NULL;
 }
 
-/* A pool that is not known, such as a default one, is most often the stream's device's. */
+/* A pool that is not known, such as a default one, is taken for one of the stream's device. */
 exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream)
 {
     exec_here here = exec_device_of_stream(stream);
@@ -151,7 +153,7 @@ exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream)
 
 /* ---- questions ---- */
 
-/* The ready device of which this is the pool that its stack stands for. NULL: none. */
+/* The ready device whose stack stands for this pool, its default one. NULL: none. */
 static exec_device *device_of_default(CUmemoryPool pool)
 {
     exec_device *device;
@@ -183,7 +185,7 @@ static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         return usage.reserved_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* at least, behind a reset up to a peak of before */
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* a lower bound: after a reset up to a former peak */
         return highest(is_higher ? usage.reserved_peak : atomic_load(&device->reserved_then), usage.reserved_bytes);
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         return usage.live_bytes;
@@ -205,7 +207,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
     return result;
 }
 
-/* A peak can only be set to zero, and begins anew then. */
+/* The driver accepts only zero for a peak, which then begins anew. */
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     const CUresult result = EXEC_CALL(cuMemPoolSetAttribute, pool, attribute, value);

@@ -20,9 +20,9 @@ size_t exec_python_add_frames(void **frames, size_t depth, size_t room);
 typedef struct exec_python_layout {
     unsigned minor;
     size_t state_frames;      /* in a thread's state: its innermost frame */
-    bool behind_c_frame;      /* or a struct, in which ... */
-    size_t c_frame_frame;     /* ... this is */
-    size_t frame_bytes;       /* as many are copied */
+    bool behind_c_frame;      /* the state has a struct instead, in which ... */
+    size_t c_frame_frame;     /* ... the innermost frame is here */
+    size_t frame_bytes;       /* as many of a frame are copied */
     size_t frame_code;        /* the object that runs */
     size_t frame_previous;    /* the caller */
     size_t frame_instruction; /* see counts_instructions */
@@ -43,7 +43,7 @@ typedef struct exec_python {
     uintptr_t code_begin, code_end; /* of the object that has the interpreter */
 } exec_python;
 
-/* Copies memory of this process. False instead of a fault. */
+/* Copies memory of this process. False: it cannot be read; no fault. */
 bool exec_python_copy(uintptr_t from, void *to, size_t bytes);
 
 /* `bytes` from each of at most 32 places, one behind the other. False: not all could be read. */
@@ -58,13 +58,13 @@ size_t exec_python_read_text(const exec_python *python, uintptr_t object, char *
 
 enum { EXEC_PYTHON_CODE = 144 }; /* bytes of a code object that are read */
 
-/* A frame for call stacks, named by function, file and line: of the code object at an address, of which a copy is
- * given. NULL: it is none, or gone. */
+/* Returns a frame for call stacks, named by function, file and line, of the code object at an address, of which a copy
+ * is given. NULL: there is no code object, or its texts cannot be read. */
 void *exec_python_name(const exec_python *python, uintptr_t address, const unsigned char *code, size_t instruction);
 
 /* ---- lines (python_objects.c) ---- */
 
-/* The line of a byte of a code object's instructions. 0: none. */
+/* Returns the line of the instruction at byte `at` of a code object, from its table of lines. 0: none. */
 int exec_python_line(const exec_python_layout *layout, uintptr_t table, int first_line, size_t at);
 
 #endif

@@ -16,7 +16,8 @@ typedef struct exec_method {
     const char *text;
 } exec_method;
 
-/* Of the stable interface, but for add_pending, which is older than that. Constant once they are found. */
+/* All are of the stable interface but add_pending, which is older, and those of tracing. Constant once they are found.
+ */
 typedef struct exec_python_calls {
     int (*is_initialized)(void);
     int (*add_pending)(int (*call)(void *data), void *data); /* NULL: there is no Python */
@@ -39,17 +40,18 @@ typedef struct exec_python_calls {
 } exec_python_calls;
 extern exec_python_calls exec_python_functions;
 
-/* Before other threads call them. False: the interpreter's symbols are not those of the process, or there is none. */
+/* Finds the functions, before other threads call them. False: there is no interpreter, or its symbols are not visible
+ * in the whole process. */
 bool exec_python_find_functions(void);
 
-/* What follows leaves no error behind. Objects are the caller's, to be dropped; NULL stands for what there is not. */
+/* The functions below leave no error behind. A returned object is the caller's, to be dropped; NULL: there is none. */
 exec_object *exec_object_module(const char *name); /* that the program has imported */
 exec_object *exec_object_import(const char *name); /* untraced, if it is not imported */
 exec_object *exec_object_attribute(exec_object *of, const char *name);
 exec_object *exec_object_call(exec_object *of, const char *name); /* a method, without arguments */
 exec_object *exec_object_at(exec_object *sequence, ssize_t i);
 
-/* EXEC_UNKNOWN: it is no number, or a negative one. */
+/* Returns EXEC_UNKNOWN for what is no number, or a negative one. */
 enum { EXEC_UNKNOWN = -1 };
 int64_t exec_object_number(exec_object *of);
 

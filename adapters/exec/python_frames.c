@@ -21,10 +21,10 @@
 #include <string.h>
 
 enum {
-    MOST_BEFORE = 12, /* native frames that the interpreter's leave room for */
+    MOST_BEFORE = 12, /* native frames that always keep their room before the interpreter's */
     FRAME_BYTES = 104,
     PAGE = 4096,   /* or a part of one */
-    OF_C_CODE = 3, /* an owner of frames: they are no Python code */
+    OF_C_CODE = 3, /* owner of a frame of no Python code */
 };
 
 /* ---- the interpreter ---- */
@@ -52,7 +52,7 @@ static int contains_state_function(struct dl_phdr_info *object, size_t size, voi
     return function >= to->code_begin && function < to->code_end;
 }
 
-/* Where the interpreter's symbols are those of the process: it is the program, or a library that the program needs. */
+/* Finds an interpreter whose symbols the whole process sees: it is the program, or a library that the program needs. */
 static bool look_for(exec_python *to)
 {
     const char *(*version)(void);
@@ -77,8 +77,8 @@ static int read_loads(struct dl_phdr_info *object, size_t size, void *data)
     return 1;
 }
 
-/* Looks again once something was loaded since. A thread that finds another one looking goes without: that one may wait
- * for the loader, whose lock this one may hold. */
+/* Returns the interpreter, or NULL; looks again if something was loaded since the last look. A thread that finds
+ * another one looking goes without: that one may wait for the loader, whose lock this one may hold. */
 static const exec_python *find_python(void)
 {
     static unsigned long long looked_at; /* guarded by `finding` */
@@ -103,10 +103,10 @@ void exec_python_look(void)
 
 /* ---- frames ---- */
 
-/* What a frame runs, and where: in bytes from the begin of the code's instructions. */
+/* What a frame runs. */
 typedef struct running {
-    uintptr_t code;
-    size_t instruction;
+    uintptr_t code;     /* address of the code object */
+    size_t instruction; /* bytes from the begin of its instructions */
 } running;
 
 /* The last page that was read: a thread's frames lie close together, and a copy takes a system call. */
@@ -179,7 +179,7 @@ static size_t walk(const exec_python *python, running *to, size_t most)
     return count;
 }
 
-/* All in one system call, if they can be read. */
+/* Reads the code objects in one system call; if that fails, each by one. What cannot be read is zeros. */
 static void read_codes(const running *from, size_t count, unsigned char (*to)[EXEC_PYTHON_CODE])
 {
     uintptr_t places[STRATA_CALL_STACK_DEPTH];
@@ -208,7 +208,7 @@ static size_t read_frames(const exec_python *python, void **to, size_t most)
     return count;
 }
 
-/* The interpreter's own native frames, and those behind them, say nothing that its frames do not. */
+/* Puts Python's frames in the place of the interpreter's own native frames and those behind them, which say no more. */
 size_t exec_python_add_frames(void **frames, size_t depth, size_t room)
 {
     const exec_python *python = find_python();

@@ -98,7 +98,8 @@ typedef struct known_place {
 
 static known_place places[PLACES];
 
-/* The address, the instruction, the number of instructions, the line, and the texts and tables by address. */
+/* Fills the fields: the addresses of the object, its name, its file and its table of lines, its size and first line,
+ * and the instruction. */
 static void read_fields(const exec_python_layout *layout, uintptr_t address, const unsigned char *code,
                         size_t instruction, uintptr_t fields[FIELDS])
 {
@@ -112,7 +113,8 @@ static void read_fields(const exec_python_layout *layout, uintptr_t address, con
     fields[6] = word_at(code, layout->code_table);
 }
 
-/* Each field is read before the last look at `changes`, and written behind the first change of it. */
+/* Returns the frame that was remembered for these fields, or NULL. Each field is read before the last look at
+ * `changes`, and written after the first change of it. */
 static void *recall(known_place *place, const uintptr_t fields[FIELDS])
 {
     const uint32_t before = atomic_load_explicit(&place->changes, memory_order_acquire);

@@ -1,8 +1,8 @@
 /* Objects of CPython, read without its lock and without its functions.
  *
- * Each piece is copied by process_vm_readv, as a debugger reads it: what is not there is refused and no fault. Objects
- * are told by the addresses of their types, so that another layout (a debug build, one without the interpreter's lock)
- * is met with no text, never with a wrong one.
+ * Each piece is copied by process_vm_readv, as a debugger reads it, which refuses memory that is not there, without a
+ * fault. Objects are told by the addresses of their types, so that another layout (a debug build, one without the
+ * interpreter's lock) gives no text, never a wrong one.
  *
  * Layouts: Include/cpython/pystate.h, code.h, unicodeobject.h, Include/internal/pycore_frame.h (3.10:
  * cpython/frameobject.h). They are constant within a minor version, whose extension modules are compiled against them.
@@ -131,7 +131,7 @@ static uint32_t character_at(const unsigned char *bytes, size_t kind, size_t i)
     return wide;
 }
 
-/* The last characters, as many as fit if each takes as many bytes of the room. */
+/* Reads the last characters as UTF-8: as many as fit if each takes most_bytes. Returns the bytes used; 0: no text. */
 static size_t read_characters(uintptr_t from, size_t length, size_t kind, size_t most_bytes, char *to, size_t room)
 {
     unsigned char bytes[EXEC_PYTHON_TEXT];
@@ -187,7 +187,7 @@ static bool begin_table(byte_reader *from, uintptr_t table)
     return true;
 }
 
-/* -1: the end. */
+/* Returns the next byte, which stays the next one. -1: the end. */
 static int peek(byte_reader *from)
 {
     if (from->used == from->filled) {
@@ -209,7 +209,7 @@ static int take(byte_reader *from)
     return byte;
 }
 
-/* Six bits a byte, the least ones first; the sign is the lowest bit. */
+/* A signed number: six bits in each byte, the least significant ones first; the lowest bit is the sign. */
 static int take_signed(byte_reader *from)
 {
     unsigned value = 0, shift = 0;
@@ -224,7 +224,8 @@ static int take_signed(byte_reader *from)
     return value & 1 ? -(int)(value >> 1) : (int)(value >> 1);
 }
 
-/* Entries begin with a byte above 127: its kind, and for how many instructions of two bytes it is. */
+/* An entry of the table begins with a byte above 127, which has its kind and how many instructions of two bytes it is
+ * for. */
 static int line_since_3_11(byte_reader *from, int line, size_t at)
 {
     enum { NO_LINE = 15, WITH_DELTA = 13, ONE_LINE = 10 };
@@ -244,7 +245,8 @@ static int line_since_3_11(byte_reader *from, int line, size_t at)
     return 0;
 }
 
-/* Pairs: for how many bytes it is, and the signed distance of lines; -128: none. */
+/* An entry is a pair of bytes: how many bytes of instructions it is for, and by how many lines it goes on, signed;
+ * -128: it has no line. */
 static int line_of_pep_626(byte_reader *from, int line, size_t at)
 {
     size_t end = 0;

@@ -24,7 +24,7 @@ typedef struct refusal {
     uint32_t call_stack;
     const char *kind; /* of memory that the driver gives; NULL: the stack's */
     uint64_t times;
-    /* of the latest one */
+    /* what the latest one met */
     size_t requested;
     uint64_t limit, in_use, remaining, device_free, reserved_free, passed_on, set_aside;
     holder holders[HOLDERS]; /* the largest first */
@@ -34,7 +34,7 @@ typedef struct refusal {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static refusal refusals[MOST_REFUSALS]; /* guarded by the lock */
 static size_t refusal_count;            /* guarded by the lock */
-static uint64_t others;                 /* refusals without a place; guarded by the lock */
+static uint64_t others;                 /* refusals without an entry; guarded by the lock */
 
 uint32_t exec_caller_stack(void)
 {

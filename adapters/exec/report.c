@@ -184,8 +184,8 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
     strata_emitter_end(&emitter);
 }
 
-/* Where the report goes if it has no file of its own, as it was at the start: standard error, or a descriptor that
- * --output names. A program may close its number and open a file of that number. */
+/* A duplicate, made at the start, of the descriptor that the report goes to if it has no file of its own: standard
+ * error, or one that --output names. The facts tell it from another file that the program opens under its number. */
 static int kept = -1;
 static struct stat kept_facts;
 static pid_t owner; /* a forked child reports nothing */
@@ -235,7 +235,8 @@ static int open_output(const char *name)
     return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0);
 }
 
-/* Without a signal, to a reader that may have gone, or a disk that is full: the program ends as it would have. */
+/* Writes the report without raising a signal if the reader has gone or the disk is full: the program ends as it would
+ * have. */
 static void report(bool at_end)
 {
     const exec_settings *settings = &exec_settings_now;

@@ -59,7 +59,7 @@ static void emit_line(const char *text, void *emitter)
     strata_emit_text(emitter, NULL, text);
 }
 
-/* `peaks`: beside what is live, which `live` asks for. */
+/* `peaks`, `live`: whether peaks with the number of allocations, and live bytes and blocks, are shown. */
 static void emit_row(strata_emitter *emitter, const exec_stack_row *row, bool peaks, bool live)
 {
     strata_emit_object_begin(emitter, NULL);

@@ -12,20 +12,21 @@ typedef struct exec_stack_row {
     strata_statistics_counters counters;
 } exec_stack_row;
 
-/* What finds no host memory is left out. */
+/* Rows for which there is no host memory are left out. */
 typedef struct exec_stack_rows {
     exec_stack_row *rows; /* freed by the owner */
     size_t count, room;
     bool only_live;
 } exec_stack_rows;
 
-/* With the highest peak first, or of what is live the largest. */
+/* Returns a row for each call stack, the highest peak first; or, with only_live, the most live bytes first. */
 exec_stack_rows exec_stack_rows_collect(strata_resource *statistics, bool only_live);
 
-/* As many as were asked for, and how many more there are. `ended`: with the context: nothing of the peaks is live. */
+/* Emits as many rows as were asked for, and how many more there are. `ended`: of a stack that ended with its context,
+ * whose peaks are shown without live bytes. */
 void exec_stack_rows_emit(strata_emitter *emitter, const char *name, const exec_stack_rows *rows, bool ended);
 
-/* What a library left; nothing if that is nothing. */
+/* Emits what a library has left live; nothing if it has left nothing. */
 void exec_report_leak(strata_emitter *emitter, strata_tag library, const strata_statistics_counters *counters);
 
 #endif

@@ -2,8 +2,8 @@
  * of each device's stack is charged with it when the stack is built, at the device's first use, and gets it back when
  * the context ends.
  *
- * Where it does not fit, as other processes have what they share, the device has a stack that gives no memory: each
- * request tries the charge again before its own. */
+ * If it does not fit, since other processes have used a shared budget up, the device's stack gives no memory: each
+ * request tries this charge again before its own. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
@@ -30,7 +30,7 @@ static size_t amount_of(const exec_device *device)
 
 /* ---- charging, under the lock ---- */
 
-/* The whole of the limit would fit, too. */
+/* Charges a part of the limit. Refuses the whole of it, which would fit but leave nothing. */
 static strata_status take_part(strata_budget_account *account, size_t bytes)
 {
     strata_budget_usage usage;
@@ -46,7 +46,8 @@ static strata_status take_part(strata_budget_account *account, size_t bytes)
                               strata_size_text(bytes).text, strata_size_text(usage.limit).text);
 }
 
-/* It refuses the program's request, whose own size is another one. */
+/* Raises the error again with a name for what was refused: it answers the program's request, whose size is another one.
+ */
 static strata_status raise_as_own(const strata_error *why)
 {
     strata_error *error = strata_error_begin(why->status);
@@ -108,7 +109,8 @@ void exec_set_aside_end(exec_device *device)
 
 /* ---- reporting ---- */
 
-/* In whole MiB. What other processes have without a charge to the same budget cannot be told apart. */
+/* Advises a size in whole MiB: an upper bound, since what other processes have without a charge to the same budget
+ * cannot be told apart. */
 static void emit_advice(strata_emitter *emitter, uint64_t bytes)
 {
     char text[128];

@@ -2,11 +2,11 @@
  *
  *   STRATA_EXEC_STACK        the stack of each device
  *
- *   STRATA_EXEC_STACK_AGAIN  where an earlier stack of the process has the log: the same with a number in its name
+ *   STRATA_EXEC_STACK_AGAIN  that stack with a number in its log's name, if an earlier one of the process has the log
  *
  *   STRATA_EXEC_BUDGET       the budget: bytes, or a share of the device such as 50%
  *
- *   STRATA_EXEC_SET_ASIDE    what of the budget is for what no hook sees, in the same words
+ *   STRATA_EXEC_SET_ASIDE    how much of the budget is for what no hook sees, also bytes or a share
  *
  *   STRATA_EXEC_REPORT       text or json: a report at the end
  *
@@ -20,10 +20,10 @@
  *
  *   STRATA_EXEC_SANITIZER    the sanitizer's library that the launcher has put into LD_PRELOAD
  *
- *   STRATA_EXEC_PROCESS      the number of that process, which a script's interpreter or env keeps
+ *   STRATA_EXEC_PROCESS      the number of that process, which stays the same through a script's interpreter or env
  *
- * In every other process, unless children are asked for, this library does nothing, and removes these and its entry in
- * LD_PRELOAD from the environment, so that the next ones are not bothered. */
+ * In every other process, unless children are asked for, this library does nothing, and removes these variables and its
+ * entry in LD_PRELOAD from the environment, so that the processes it starts do not load it. */
 #define _GNU_SOURCE
 #include "adapters/exec/settings.h"
 
@@ -156,7 +156,8 @@ void exec_read_settings(void)
 enum { UNKNOWN = 0, WANTED, NOT_WANTED };
 static _Atomic int wanted; /* decided by whichever thread comes first, all to the same */
 
-/* Only from the environment and the process's number: a look-up may come here before any constructor has run. */
+/* Decides from the environment and the process's number alone: a look-up may come here before any constructor has run.
+ */
 static int decide(void)
 {
     const char *process = getenv("STRATA_EXEC_PROCESS");

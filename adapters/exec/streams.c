@@ -14,7 +14,7 @@ static CUcontext current_context(void)
 
 /* ---- streams ---- */
 
-/* Its work could not be ordered. */
+/* Destroys a new stream whose work could not be ordered. */
 static CUresult undo(CUstream stream)
 {
     (void)EXEC_CALL(cuStreamDestroy_v2, stream);
@@ -28,7 +28,7 @@ static bool notice_and_order(CUstream stream, int ordinal, CUcontext own)
     return noticed && (!device || exec_order_new_stream(device, stream));
 }
 
-/* The device may have no stack yet. */
+/* Notices a new stream, and orders it, again after a reset that was not seen. The device may have no stack yet. */
 static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
 {
     exec_look_up_green();
@@ -40,7 +40,8 @@ static CUresult notice_new(int ordinal, CUstream stream, CUcontext own)
     return undo(stream);
 }
 
-/* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
+/* Notices a new stream that the legacy stream does not wait for: a non-blocking one, or one of a context that is not
+ * the primary one, whose streams may use the stack's memory, too. */
 static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 {
     CUdevice ordinal;
@@ -109,7 +110,7 @@ static void for_each_device(void (*work)(exec_device *device))
         work(device);
 }
 
-/* A default stream is the current context's. Of a green context's stream that is taken, too. */
+/* The context of a stream; for a default stream or one of a green context, the current one. */
 static CUcontext context_of(CUstream stream)
 {
     CUcontext context = NULL;
@@ -136,7 +137,7 @@ static void meet_reset(exec_device *device)
     exec_device_meet_reset(device->ordinal);
 }
 
-/* From before the real call on, so that no thread finds the stream captured and no capture under way. */
+/* Notes the capture before the real call, so that no thread finds the stream captured and no capture under way. */
 static bool expect_capture(CUstream stream)
 {
     if (exec_is_forked()) /* the driver refuses it */
@@ -153,7 +154,7 @@ static CUresult begun(CUresult result, CUstream stream)
     return result;
 }
 
-/* A capture that another thread must end goes on. */
+/* After WRONG_THREAD the capture is taken to go on: another thread must end it. */
 static CUresult ended(CUresult result, CUstream stream)
 {
     if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)

@@ -24,8 +24,8 @@ size_t exec_told_size(const exec_device *device, size_t total)
     return 0;
 }
 
-/* The program's free waited for the device, as far as it knows: what is complete by now is free. A pool knows that
- * without a look. */
+/* Makes completed frees of stream-ordered memory count as free: to the program, its frees have waited for the device. A
+ * pool counts them without this. */
 static void learn_completed(exec_device *device)
 {
     strata_resource *top = strata_stack_top(strata_runtime_stack(device->runtime));
@@ -37,8 +37,8 @@ static void learn_completed(exec_device *device)
     strata_error_suppress_end(false);
 }
 
-/* Memory that the stack holds and does not use is free for the program. Without a further question to the driver, which
- * takes its time for this one: libraries ask before each of their larger requests. */
+/* Adds the stack's unused memory, which is free for the program, and applies the budget. Does not ask the driver for
+ * free memory again, which is slow: libraries ask before each of their larger requests. */
 static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 {
     strata_budget_usage budget;
@@ -101,7 +101,7 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 /* ---- addresses ---- */
 
-/* A thread without one hears of that first. */
+/* A thread without a current context gets the driver's error, before any answer about an address. */
 static bool has_context(void)
 {
     CUcontext context = NULL;
@@ -114,8 +114,7 @@ typedef enum address_kind {
     FREED,       /* in memory of a stack, and in no block that the program has */
 } address_kind;
 
-/* A block in which an address was asked for. It holds while the block lives: an address in a live block is in no
- * other. */
+/* The block in which an address was found. Good while the block lives: the address is in no other one then. */
 typedef struct known_address {
     CUdeviceptr address; /* 0: none */
     exec_device *owner;
@@ -123,7 +122,8 @@ typedef struct known_address {
     strata_block block;
 } known_address;
 
-/* Of the thread's latest questions; libraries ask for the same few addresses at each call. A search takes a lock. */
+/* The thread's entry for an address, from its latest questions: libraries ask for the same few addresses at each call,
+ * and a search takes a lock. */
 static known_address *known_at(CUdeviceptr address)
 {
     enum { KNOWN_BITS = 4 };
@@ -131,7 +131,8 @@ static known_address *known_at(CUdeviceptr address)
     return &known[address * UINT64_C(0x9e3779b97f4a7c15) >> (64 - KNOWN_BITS)];
 }
 
-/* The owner may have no stack now, or another one, whose blocks have other identities. */
+/* Whether the entry still holds. Its owner may have no stack now, or another one, whose blocks have other identities.
+ */
 static bool is_known(const known_address *known, CUdeviceptr address)
 {
     return known->address == address && exec_device_at((size_t)known->owner->ordinal) == known->owner &&
@@ -149,7 +150,7 @@ static bool search(known_address *known, CUdeviceptr address)
     return true;
 }
 
-/* LIVE: with *found, until the thread's next question. */
+/* Tells where an address is. LIVE: *found is set, and good until the thread's next question. */
 static address_kind find_kind(CUdeviceptr address, const known_address **found)
 {
     if (!exec_device_may_have(address))
@@ -169,8 +170,8 @@ CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address)
     return find_kind(address, &known) != FOREIGN || exec_ipc_is_guest(address) ? EXEC_UNKNOWN_ADDRESS : address;
 }
 
-/* A block with physical memory of its own: it is asked for by pool(contiguous=SIZE), for libraries that take memory by
- * its handle. */
+/* Whether the block is the whole of one piece of physical memory, as pool(contiguous=SIZE) makes them for libraries
+ * that take memory by its handle. */
 static bool is_contiguous(const known_address *known)
 {
     strata_pool_hold *hold = NULL;
@@ -206,7 +207,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
     return CUDA_SUCCESS;
 }
 
-/* Told without the driver. */
+/* Whether an attribute is told without asking the driver. */
 static bool differs(CUpointer_attribute attribute)
 {
     return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
@@ -226,7 +227,7 @@ static bool has_ipc_handle(CUdeviceptr address)
            (ask_driver(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address) & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-/* Another one for each block of the process. Above all of the driver's. */
+/* Makes up a buffer id: a different one for each block of the process, and above all of the driver's. */
 static unsigned long long buffer_number(unsigned stack, const strata_block *block)
 {
     enum { SLOT_BITS = 24, GENERATION_BITS = 31 };
@@ -235,7 +236,7 @@ static unsigned long long buffer_number(unsigned stack, const strata_block *bloc
            (block->id.slot & ((1u << SLOT_BITS) - 1));
 }
 
-/* Of an allocation of its own, where the driver sees a part of a larger mapping. */
+/* Writes an attribute of a block as of an allocation of its own; the driver sees a part of a larger mapping. */
 static void tell_attribute(const known_address *known, CUpointer_attribute attribute, void *value)
 {
     const strata_block *block = &known->block;
@@ -251,7 +252,7 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
     else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE && !is_contiguous(known))
         *(unsigned char *)value = has_ipc_handle(block->address); /* the driver has written the bytes above it */
     else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES && !is_contiguous(known))
-        *(unsigned char *)value = 0; /* no handle of it can be had; the same */
+        *(unsigned char *)value = 0; /* no handle of it can be had; the driver has written the bytes above it */
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)

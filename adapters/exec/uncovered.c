@@ -1,5 +1,5 @@
-/* Stand-ins for functions of which nothing is known but the address. Each is a few instructions that add one to its
- * counter and jump: arguments, result and return address are the caller's own. */
+/* Stand-ins for functions of which only the address is known. Each is a few instructions that add one to its counter
+ * and jump: arguments, result and return address stay as the caller and the function have them. */
 #define _GNU_SOURCE
 #include "adapters/exec/uncovered.h"
 
@@ -26,7 +26,8 @@ enum { LONGEST = 64 };
 static char names[STAND_INS][LONGEST]; /* each written before its function */
 static _Atomic unsigned used;          /* may grow beyond their number */
 
-/* In a loop of the assembler: entry `n` of the table is the stand-in's own. */
+/* Repeats the code in the assembler; in it, exec_stand_in_n is the number of the stand-in and of its entry in the
+ * table. */
 #define EACH(code)                                                                   \
     __asm__(".text\n"                                                                \
             ".balign 32\n"                                                           \
@@ -96,7 +97,8 @@ static void copy_name(char to[LONGEST], const char *name)
     to[i] = '\0';
 }
 
-/* Two threads may take one each for a function: both count. */
+/* Returns the function's stand-in, a new one if it has none; the function itself if all are used. Two threads may take
+ * one each for a function: both count. */
 static void *take(const char *symbol, void *function)
 {
     const unsigned taken = atomic_load_explicit(&used, memory_order_acquire);

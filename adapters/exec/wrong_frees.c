@@ -36,7 +36,7 @@ void exec_wrong_free_note(exec_wrong_free kind, CUdeviceptr address)
         *entry = (wrong_free){.kind = kind, .library = library, .call_stack = call_stack};
         end = wrong_frees + ++wrong_free_count;
     }
-    if (entry < end) { /* without a place only the sum counts it */
+    if (entry < end) { /* without an entry only the sum counts it */
         entry->times++;
         entry->address = address;
     }

@@ -16,7 +16,7 @@ typedef struct nccl_functions {
     const char *(*last_error)(void *comm);
 } nccl_functions;
 
-/* What is not there is NULL. */
+/* Looks the functions up; those that the process lacks are NULL. */
 void nccl_functions_find(nccl_functions *out);
 
 #endif

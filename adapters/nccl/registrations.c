@@ -51,7 +51,7 @@ static strata_status check_functions(const nccl_functions *nccl, strata_nccl_kin
                        window ? "2.27" : "2.19");
 }
 
-/* The whole allocation under a window is mapped by other ranks, and must begin with it. */
+/* Other ranks map the whole allocation under a window, which must therefore be the block and no more. */
 static strata_status check_contiguous(strata_runtime *runtime, const strata_block *block)
 {
     strata_pool_hold *hold;

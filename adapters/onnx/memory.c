@@ -1,4 +1,4 @@
-/* Memory by address. */
+/* Memory that ONNX Runtime allocates and frees by address. */
 #include "adapters/onnx/onnx.h"
 #include "core/base/error.h"
 #include "runtime/runtime.h"

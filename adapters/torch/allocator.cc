@@ -29,7 +29,7 @@ Allocator &Allocator::get()
     return *one;
 }
 
-/* Before the first use of a device the child may use CUDA like any process. */
+/* Marks a child only if its parent has used a device: else it may use CUDA like any process. */
 void Allocator::mark_forked()
 {
     for (auto &slot : get().devices_)
@@ -147,7 +147,8 @@ void Allocator::copy_data(void *to, const void *from, size_t bytes) const
     TORCH_CHECK(result == cudaSuccess, "CUDA error: ", runtime_calls().GetErrorString(result));
 }
 
-/* The block's own stream needs no record. The streams are used at the free, as by PyTorch's own allocator. */
+/* Keeps the stream with the block, for the free to record a use on it, as PyTorch's own allocator does. The block's own
+ * stream needs none. */
 void Allocator::recordStream(const DataPtr &pointer, CUDAStream stream)
 {
     if (!pointer.get() || forked.load(std::memory_order_relaxed))
@@ -407,7 +408,7 @@ void Allocator::tell_observers(DeviceIndex device, size_t bytes, size_t total, s
 }
 
 #if STRATA_TORCH >= 212
-/* Strata refuses nothing before it has tried. */
+/* The observer is not kept: it would hear of requests that are refused before they are tried, and Strata tries all. */
 void Allocator::attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver)
 {
 }

@@ -121,7 +121,7 @@ class Allocator final : public CUDAAllocator
 
     static constexpr size_t most_devices = 128; /* c10::DeviceIndex has 8 bits */
 
-    std::mutex lock_; /* of what follows, unless it is atomic */
+    std::mutex lock_; /* guards what follows, unless that is atomic */
     std::string stack_text_, budget_;
     std::vector<OutOfMemoryObserver> observers_;
     HistoryOptions history_{}; /* of devices to come */

@@ -9,7 +9,7 @@
 namespace strata_torch
 {
 
-/* Of the CUDA runtime, as libc10_cuda.so uses it. Written out: later versions of its header overload some. */
+/* Of the CUDA runtime, as libc10_cuda.so uses it. The types are written out, since later headers overload some. */
 struct RuntimeCalls {
     cudaError_t (*MemGetInfo)(size_t *free, size_t *total);
     cudaError_t (*GetLastError)();

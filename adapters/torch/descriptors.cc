@@ -50,7 +50,7 @@ sockaddr_un address_of(const std::string &name, socklen_t *length)
     return address;
 }
 
-/* Another user's process could have taken the name of one that has ended. */
+/* Whether the peer is of this process's user. Another user's process can take the name of one that has ended. */
 bool is_same_user(int file)
 {
     ucred peer{};
@@ -147,7 +147,7 @@ void *serve(void *)
     }
 }
 
-/* Signals are the program's. */
+/* Starts the thread with all signals blocked: they are the program's. */
 bool start_thread()
 {
     sigset_t all, before;
@@ -161,7 +161,7 @@ bool start_thread()
     return started;
 }
 
-/* The lock is held. */
+/* Opens the socket and starts the thread, once. The lock is held. */
 void start_server()
 {
     Offers &all = offers();

@@ -9,7 +9,7 @@ namespace strata_torch
 namespace
 {
 
-/* A pool that other processes and all other devices may access, where there are such, and the device can. */
+/* A pool that other processes may access, if the device can export its memory, and other devices, if there are any. */
 std::string default_text(c10::DeviceIndex ordinal)
 {
     strata_device_info device;

@@ -99,7 +99,7 @@ struct Device {
 
     /* ---- frees: free.cc; never throw ---- */
 
-    /* A block that was taken out of the map. */
+    /* Frees a block that was taken out of the map. */
     void free(Block *block) noexcept;
 
     /* Tries the deferred frees again. */
@@ -110,10 +110,10 @@ struct Device {
     /* The pool that requests of the stream go to now; NULL: none. pool_lock is held. */
     PrivatePool *route(cudaStream_t stream);
 
-    /* From the pool that requests of the stream go to now. */
+    /* Allocates from the pool that requests of the stream go to now, if there is one. */
     Routed allocate_routed(size_t bytes, cudaStream_t stream, const Context &context);
 
-    /* A block of a private pool, out of the map. */
+    /* Frees a block of a private pool, or lets it wait for its recorded streams. It was taken out of the map. */
     void free_private(Block *block);
 
     /* Makes waiting blocks free whose streams have passed them; only outside of captures. pool_lock is held. */
@@ -150,7 +150,7 @@ struct Device {
     void *enter(Block *block, const Context &context);
     void *enter_memory(const strata_block &memory, const Context &context);
 
-    /* A block to fill, and one that is in no map any more; lock is held. The first throws std::bad_alloc. */
+    /* Take a block to fill, and keep one that is in no map any more. lock is held. The first throws std::bad_alloc. */
     Block *take_spare();
     bool keep_spare(Block *block); /* false: the caller deletes it, without the lock */
 
@@ -171,7 +171,7 @@ struct Device {
     /* Gives the pool what is left of the fraction; pool_lock is held. */
     bool limit_pool() const;
 
-    /* A named value of the stack; 0 where it has none. */
+    /* A named value of the stack; 0: it has none of that name. */
     uint64_t value(const char *name) const;
     bool set_value(const char *name, uint64_t value) const;
 };

@@ -29,7 +29,7 @@ void give_back(const Device &device, const strata_block &memory)
     strata_runtime_deallocate_on(device.runtime, &memory, memory.stream);
 }
 
-/* While it waits, the block counts as active, and is in the map. */
+/* Keeps a block for free_deferred. Meanwhile it counts as active, and is in the map. */
 void defer(Device &device, Block *block)
 {
     device.blocks->add(block);
@@ -40,7 +40,7 @@ void defer(Device &device, Block *block)
 
 } // namespace
 
-/* The block is inactive later. */
+/* Frees a block that becomes inactive later: it is of a private pool, or a capture holds its free up. */
 static void end_later(Device &device, Block *block, const Context &context)
 {
     {
@@ -55,7 +55,7 @@ static void end_later(Device &device, Block *block, const Context &context)
         defer(device, block);
 }
 
-/* The counts come first: once the memory is free, another thread may have a block at its address. */
+/* Frees a block. The counts come first: once the memory is free, another thread may have a block at its address. */
 static void end(Device &device, Block *block, const Context &context)
 {
     if (!block->segment)

@@ -15,8 +15,8 @@ STRATA_TORCH_EXPORT int strata_torch_version(void)
 }
 
 /* Puts Strata's allocator in place of PyTorch's own. Each device gets a stack at its first use: of this text, or, if it
- * is empty, a pool; below a budget with this limit, unless that is empty. `device_count`: if PyTorch has
- * initialized CUDA, else 0. Returns 0, or 1 with the reason in `error`. */
+ * is empty, a pool; below a budget with this limit, unless that is empty. `device_count`: how many devices there are if
+ * PyTorch has initialized CUDA, else 0. Returns 0, or 1 with the reason in `error`. */
 STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, const char *budget, int device_count, char *error,
                                              size_t error_bytes)
 {

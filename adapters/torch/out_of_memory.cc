@@ -52,7 +52,7 @@ bool Device::make_room(unsigned attempt)
     return released || deferred_count.load(std::memory_order_relaxed) < deferred_before;
 }
 
-/* Free blocks of pools that torch.cuda.MemPool(use_on_oom=True) lends. */
+/* Takes a free block of a pool that torch.cuda.MemPool(use_on_oom=True) lends. NULL: none fits. */
 void *Device::allocate_in_need(size_t bytes, cudaStream_t stream, const Context &context)
 {
     std::lock_guard<std::recursive_mutex> guard(pool_lock);

@@ -8,7 +8,8 @@
 namespace strata_torch
 {
 
-/* Of a probe block: only mapped memory can be asked. */
+/* Whether the device's memory is mapped, but not for the other device. Asks of a probe block, since only mapped memory
+ * can be asked. False: it is, or the answer is not known. */
 static bool is_mapped_without(Device &device, DeviceIndex other)
 {
     strata_block probe;
@@ -24,7 +25,7 @@ static bool is_mapped_without(Device &device, DeviceIndex other)
     return result == CUDA_SUCCESS && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Kernels of `from` then read and write the memory of `to`. */
+/* Lets kernels of `from` read and write the memory of `to`. */
 void Allocator::enablePeerAccess(DeviceIndex from, DeviceIndex to)
 {
     const c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, from));

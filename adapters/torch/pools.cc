@@ -12,8 +12,8 @@ bool StackSource::acquire_stream()
     return stream_ || strata_runtime_stream_acquire(device_->runtime, &stream_) == STRATA_SUCCESS;
 }
 
-/* What the memory waits for, Strata's stream waits for, and the host waits for that stream: then any stream may use it,
- * also one that is being captured. */
+/* The stream of the request waits for whatever work the memory waits for, and the host for that stream: then any stream
+ * may use the memory, also one that is being captured. */
 bool StackSource::take(size_t bytes, strata_block *out)
 {
     if (!acquire_stream() || strata_runtime_allocate(device_->runtime, bytes, stream_, out) != STRATA_SUCCESS)
@@ -37,7 +37,7 @@ PrivatePool &Device::pool(MempoolId_t id)
     return *at->second;
 }
 
-/* The last one that began counts first. */
+/* Of several routes that take the stream, the one that began last counts. */
 PrivatePool *Device::route(cudaStream_t stream)
 {
     for (auto at = routes.rbegin(); at != routes.rend(); ++at)
@@ -114,7 +114,7 @@ static void destroy_events(Device &device, Block *block)
     device.events.erase(at);
 }
 
-/* One on each recorded stream. False: a stream is being captured, or there is no event. */
+/* Records an event on each recorded stream, once. False: a stream is being captured, or an event cannot be made. */
 static bool record_events(Device &device, Block *block)
 {
     if (device.events.count(block))

@@ -83,7 +83,7 @@ Segment *PrivatePool::grow(size_t bytes, bool small, cudaStream_t stream, const 
     return segment.release();
 }
 
-/* Returns the rest, which is in no list. */
+/* Cuts a block to so many bytes, and returns the rest, which is in no list. */
 static Block *split(Block *block, size_t bytes)
 {
     const size_t rest = block->memory.bytes - bytes;
@@ -103,7 +103,7 @@ static Block *split(Block *block, size_t bytes)
     return behind;
 }
 
-/* The rest becomes a free block, unless it is too small to be worth it. */
+/* Cuts a block; the rest becomes free, unless it is too small to be worth it, or the pool must not split. */
 Block *PrivatePool::cut(Block *block, size_t bytes)
 {
     const size_t rest = block->memory.bytes - bytes;
@@ -160,7 +160,7 @@ Block *PrivatePool::take(size_t requested, cudaStream_t stream, bool may_grow, c
     return block;
 }
 
-/* With free neighbours. */
+/* Joins a block with its free neighbours, and returns the whole, which is in no list. */
 Block *PrivatePool::join(Block *block)
 {
     FreeBlocks &blocks = free_blocks(block->segment->small);

@@ -49,10 +49,10 @@ class SegmentSource
   public:
     virtual ~SegmentSource() = default;
 
-    /* Memory that any stream may use at once. False: there is none; the reason is Strata's last error. */
+    /* Takes memory that any stream may use at once. False: there is none; the reason is Strata's last error. */
     virtual bool take(size_t bytes, strata_block *out) = 0;
 
-    /* No work uses the memory. */
+    /* Gives memory back that no work uses. */
     virtual void give(const strata_block &memory) = 0;
 };
 
@@ -69,11 +69,11 @@ class PrivatePool
     bool no_split = false;
     std::shared_ptr<CUDAAllocator> allocator; /* of the program: the segments' source; NULL: Strata */
 
-    /* A block that is not in the map. NULL: no segment could be had. `grow`: may take a segment. *made: a segment that
-     * was taken for it, else NULL. */
+    /* Takes a block, which is not in the map yet. NULL: none fits, and no segment could be had. `grow`: may take a
+     * segment. *made: the segment that was taken for the block, or NULL. */
     Block *take(size_t requested, cudaStream_t stream, bool grow, const Context &context, Segment **made);
 
-    /* The block is out of the map, and no recorded stream uses it. */
+    /* Makes a block free that is out of the map, and that no recorded stream uses. */
     void give(Block *block);
 
     /* Removes the segments without live blocks, and returns them. */
@@ -82,8 +82,8 @@ class PrivatePool
     /* Returns a removed segment's memory; the device has finished. */
     void drop(Segment *segment);
 
-    /* How a segment is cut; and cuts one that is wholly free in this way again. Returns the blocks that were allocated,
-     * which are not in the map. Throws c10::Error if it is not free. */
+    /* How a segment is cut. restore() cuts a wholly free one in this way again, and returns the blocks that were
+     * allocated, which are not in the map. Throws c10::Error if the segment is not free. */
     std::vector<PoolPart> parts(const Segment &segment) const;
     std::vector<Block *> restore(Segment *segment, const std::vector<PoolPart> &parts);
 

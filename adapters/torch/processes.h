@@ -38,7 +38,7 @@ class SharedMemory
     std::string handle_;
 };
 
-/* Of this process: asks the process that made the handle. Throws c10::Error. */
+/* Asks the process that made the handle for the parts. The caller closes the descriptors. Throws c10::Error. */
 SharedParts fetch_parts(const std::string &handle);
 
 /* Whether the handle is one of Strata's. */

@@ -29,7 +29,7 @@ inline void decrease(StatArray &stat, size_t pool, size_t amount)
     stat[pool].decrease(amount);
 }
 
-/* Of what is not counted as it happens: changes between two looks that cancel out are not seen. */
+/* Sets what is not counted as it happens; changes between two looks that cancel out are not seen. */
 void see(Stat &stat, int64_t now)
 {
     if (now >= stat.current)
@@ -38,7 +38,7 @@ void see(Stat &stat, int64_t now)
         stat.decrease(static_cast<size_t>(stat.current - now));
 }
 
-/* Of the segments, for all, small and large. */
+/* Sums over segments: over all, the small and the large ones. */
 struct Sums {
     int64_t segments[3] = {}, reserved[3] = {}, split[3] = {}, split_bytes[3] = {};
 
@@ -143,7 +143,7 @@ Block *Device::take_spare()
     return block;
 }
 
-/* What a context's end may call takes Python's lock. */
+/* Not a block with extras: the end of a context may take Python's lock, which must not happen under this one. */
 bool Device::keep_spare(Block *block)
 {
     if (block->extras || spare_count >= most_spare)

@@ -52,7 +52,7 @@ static void count_unknown_pairs(contest *of, size_t i)
     peer_close(&with);
 }
 
-/* The second pass, or the first if it took seconds. Negative: no memory. */
+/* Calls of the second pass of a replay, or of the first if it took seconds. Negative: no memory. */
 static double count_replay(contest *of, size_t i, const recording *trace)
 {
     peer with;

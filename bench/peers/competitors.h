@@ -5,10 +5,10 @@
 #include "contest.h"
 #include "options.h"
 
-/* Before the driver is open. Exits if a stack cannot be created. */
+/* Adds the stacks, before the driver is open. Exits if one cannot be created. */
 void competitors_add_stacks(contest *of, const options *given);
 
-/* The libraries, the driver's pool and the floor, with the driver open. Exits if one cannot be loaded. */
+/* Adds the libraries, the driver's pool and the floor, with the driver open. Exits if one cannot be loaded. */
 void competitors_add_others(contest *of, const options *given);
 
 /* Whether the stack `pool`, which has the targets, is one of them. */

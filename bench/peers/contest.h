@@ -74,14 +74,14 @@ typedef struct entry {
     unsigned char *live;
 } entry;
 
-/* Whether it is not corrupt, and has device memory if `device` asks for it. */
+/* Whether a competitor takes part: it is not corrupt, and has device memory if `device` asks for it. */
 bool contest_takes_part(const peer_choice *choice, bool device);
 
 /* Opens competitors that take part. The others have a NULL `choice`. */
 void contest_open(const contest *of, peer *peers, size_t streams, bool device);
 void contest_close(const contest *of, peer *peers);
 
-/* For competitors that are opened from then on: peer_choice.room. */
+/* Sets peer_choice.room for competitors that are opened from then on. */
 void contest_give_room(contest *of, uint64_t bytes);
 
 /* Measures a row, with an entry for each open competitor. Cells are the medians times `scale`. */
@@ -110,7 +110,7 @@ bool verify_peer(peer_choice *choice);
 /* Whether live blocks are apart after the first `count` steps. */
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots);
 
-/* Exits if `made` is NULL. */
+/* Returns `made`; exits if it is NULL. */
 void *contest_require(void *made);
 
 #endif

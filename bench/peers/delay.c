@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* As a compiler writes it: the special register is read in each iteration. */
+/* The kernels as a compiler writes them: the special register is read in each iteration. */
 static const char delay_ptx[] = ".version 6.0\n"
                                 ".target sm_52\n"
                                 ".address_size 64\n"

@@ -39,7 +39,7 @@ static bool run_iteration(const work *what, peer *with)
     return true;
 }
 
-/* Rings of a log are emptied while the clocks stand still. */
+/* Runs the iterations of a trial. Rings of a log are emptied while the clocks stand still. */
 static bool run_iterations(const work *what, peer *with, repetition *trial)
 {
     for (size_t i = 0; i < trial->iterations; i++) {
@@ -56,7 +56,7 @@ static bool run_iterations(const work *what, peer *with, repetition *trial)
     return true;
 }
 
-/* False: no memory. */
+/* Runs a trial with a fresh competitor. False: no memory. */
 static bool run_trial(const work *what, peer_choice *choice, repetition *trial)
 {
     peer fresh;
@@ -73,7 +73,7 @@ static bool run_trial(const work *what, peer_choice *choice, repetition *trial)
 
 /* ---- rounds ---- */
 
-/* 0 operations: the warm-up, which there is none of. */
+/* Runs trials until one suffices. 0 operations ask for a warm-up, of which there is none. */
 static void run_trials(void *state, size_t operations)
 {
     entry *self = state;
@@ -98,7 +98,7 @@ static double mean_of_last_trial(void *state)
     return ((entry *)state)->spent;
 }
 
-/* Nothing else is open: a competitor may take what it likes. */
+/* Measures a row while nothing else is open: a competitor may take what it likes. */
 static void measure_work(contest *of, const work *what, double scale, bool device, const char *name)
 {
     peer stand_ins[PEERS_LIMIT] = {0};

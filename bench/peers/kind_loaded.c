@@ -58,7 +58,7 @@ static bool open_loaded(peer *self, uint64_t most)
     return true;
 }
 
-/* Trims while the streams that the competitor may remember exist. */
+/* Trims first, while the streams that the competitor may remember exist. */
 static void close_loaded(peer *self)
 {
     self->choice->loaded->trim();
@@ -93,7 +93,7 @@ const peer_kind peer_loaded = {
     PEER_LOOPS_OF(loaded),
 };
 
-/* Without RTLD_DEEPBIND, since a library may share others with the process. It stays open. */
+/* Opens the library for good, without RTLD_DEEPBIND, since it may share others with the process. */
 bool peer_load(peer_choice *into, const char *path, char *why, size_t size)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

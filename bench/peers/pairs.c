@@ -74,7 +74,7 @@ static size_t find_floor(const contest *of)
     return i;
 }
 
-/* Pool hits of one thread on a known stream. */
+/* Adds the targets of the row of pool hits of one thread on a known stream. */
 static void add_pair_targets(const contest *of, const board_row *row)
 {
     const size_t floor = find_floor(of);
@@ -153,7 +153,7 @@ static void end_unknown(contest *of)
     end_all(of);
 }
 
-/* Driver calls that identify the stream. */
+/* The driver calls by which a pair identifies an unknown stream. */
 typedef struct questions {
     unsigned identities, captures, records; /* a pair */
 } questions;

@@ -35,7 +35,7 @@ typedef struct strata_peer {
      */
     int (*open)(int ordinal, char *why, size_t size);
 
-    /* `bytes`, more than 0, for work on `stream`. */
+    /* Allocates `bytes`, more than 0, for work on `stream`. */
     int (*allocate)(size_t bytes, CUstream stream, CUdeviceptr *address);
 
     /* Frees in the order of `stream`, on which the block was allocated. */

@@ -119,13 +119,13 @@ bool peer_run_steps(peer *self, const peer_step *steps, size_t count, char *slot
 /* Frees the blocks that are live after `done` steps. */
 void peer_free_leftovers(peer *self, const peer_step *steps, size_t done, char *slots, unsigned char *live);
 
-/* For "budget, async" async+1. */
+/* Writes a column's label: for "budget, async" that is async+1. */
 void peer_label_stack(char label[PEER_LABEL_SIZE], const char *text);
 
-/* The text, with `most` as its owner's limit. False: the owner has options, or `size` is too small. */
+/* Writes the text with `most` as its owner's limit. False: the owner has options, or `size` is too small. */
 bool peer_limit_stack(char *into, size_t size, const char *text, uint64_t most);
 
-/* False: `why` has the reason. */
+/* Loads a competitor in a library. False: `why` has the reason. */
 bool peer_load(peer_choice *into, const char *path, char *why, size_t size);
 
 #endif

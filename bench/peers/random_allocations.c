@@ -34,14 +34,14 @@ typedef struct engine {
 #define ENGINE_MODULUS UINT64_C(2147483647)
 #define ENGINE_RANGE   (ENGINE_MODULUS - 2) /* its greatest number less its least */
 
-/* 0 to ENGINE_RANGE. */
+/* Draws a number from 0 to ENGINE_RANGE. */
 static uint64_t draw(engine *self)
 {
     self->state = self->state * 16807 % ENGINE_MODULUS;
     return self->state - 1;
 }
 
-/* 0 to `greatest`, inclusive; at most ENGINE_RANGE. */
+/* Draws a number from 0 to `greatest`, inclusive, which is at most ENGINE_RANGE. */
 static uint64_t draw_small(engine *self, uint64_t greatest)
 {
     if (greatest == ENGINE_RANGE)

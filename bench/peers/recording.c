@@ -16,7 +16,7 @@ void recording_name(recording *self, const char *path)
     snprintf(self->name, sizeof self->name, "%.*s", (int)strcspn(name, "."), name);
 }
 
-/* The same blocks in every run. */
+/* Whether a block is freed on another stream: the same blocks in every run. */
 static bool is_shared(uint32_t block)
 {
     return (block * UINT32_C(2654435761) >> 16) % 100 < SHARED_PERCENT;

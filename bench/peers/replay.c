@@ -9,7 +9,7 @@
 
 static peer peers[PEERS_LIMIT];
 
-/* By the beginning of a trace's name. */
+/* A target for traces whose names begin so. */
 typedef struct trace_target {
     const char *begins;
     double reserved;   /* times peak live */
@@ -72,7 +72,7 @@ static void run_pass(void *state, size_t operations)
         self->no_memory = !peer_run_steps(self->peer, trace->steps, trace->count, self->slots, self->live, true);
 }
 
-/* One device may not hold several competitors' memory. */
+/* Trims, too: one device may not hold several competitors' memory. */
 static void drain_and_trim(void *state)
 {
     peer *with = ((entry *)state)->peer;
@@ -92,7 +92,7 @@ static void add_reserved(const contest *of, const recording *trace, board_row *r
     }
 }
 
-/* What a competitor takes beforehand is compared with what the trace needs. */
+/* What a competitor may take beforehand, which is compared with what the trace needs. */
 static uint64_t room_of(const recording *trace)
 {
     return 2 * trace->peak_live;
@@ -243,7 +243,7 @@ static void record_allocation(pacing *self, const peer_step *step)
         self->needed = self->live_bytes + freed->sum;
 }
 
-/* False: no memory. */
+/* Does a step of the trace at its time. False: no memory. */
 static bool pace_step(pacing *self, size_t number)
 {
     const peer_step *step = &self->steps[number];
@@ -258,7 +258,7 @@ static bool pace_step(pacing *self, size_t number)
     return true;
 }
 
-/* False: no memory; all blocks are free again. */
+/* Does all steps at their times. False: no memory; all blocks are free again. */
 static bool pace_pass(pacing *self, uint64_t *spent)
 {
     const uint64_t start = bench_now();
@@ -283,7 +283,7 @@ static uint64_t limit_of(const recording *of)
     return of->peak_live + (part > LEAST_ROOM ? part : LEAST_ROOM);
 }
 
-/* Where time counts, two passes, of which the second is measured; else one. */
+/* Where time counts, makes two passes, of which the second is measured; else one. */
 static void pace_peer(contest *of, const recording *trace, size_t kind, size_t i)
 {
     peer *with = &peers[0];

@@ -89,7 +89,7 @@ class counted_memory
 
 /* ---- the resources, made as RMM's random_allocations makes them ---- */
 
-/* What may be taken: of `room`, or of all that is free. */
+/* How much may be taken: `room`, or all that is free, if that is less. */
 std::size_t available(uint64_t room)
 {
     const std::size_t free = rmm::available_device_memory().first;

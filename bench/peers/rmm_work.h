@@ -24,7 +24,7 @@ void sequence_close(sequence *self);
 /* The sequence of a case; with `quick`, its beginning. Exits if it is not RMM's. */
 void sequence_draw(sequence *self, const random_case *seen, bool quick);
 
-/* False: no memory. */
+/* Runs the sequence once. False: no memory. */
 bool sequence_run(const sequence *self, peer *with);
 
 /* ---- multi_stream_allocations ---- */
@@ -38,7 +38,7 @@ typedef struct stream_case {
 
 extern const stream_case stream_cases[STREAM_CASES];
 
-/* "4 kernels on 2 streams, prewarmed" */
+/* Writes a name such as "4 kernels on 2 streams, prewarmed". */
 void streams_name(const stream_case *self, char *into, size_t size);
 
 /* Allocates once on each stream, if the case asks for it. */

@@ -14,7 +14,8 @@ static bool is_pool(const char *layer)
     return strncmp(layer, "pool", 4) == 0 && strchr("(, \t\n", layer[4]);
 }
 
-/* After the last comma outside parentheses and quotes, or at a pool, which may stand over another layer. */
+/* Where the owner begins in a text: after the last comma outside parentheses and quotes, or at a pool, which may stand
+ * over another layer. */
 static const char *owner_in(const char *text, size_t *layers_above)
 {
     const char *owner = past_space(text);

@@ -50,7 +50,7 @@ static board_row measured[COUNTS];
 static double nop_times[COUNTS]; /* nanoseconds of PAIR_NOPS nops, by threads */
 static bool have_measured;
 
-/* The same sizes for every competitor. */
+/* Runs pairs of mixed sizes, equal ones for every competitor. */
 static void run_mixed(peer *with, CUstream stream, size_t pairs, uint64_t *random)
 {
     for (size_t i = 0; i < pairs; i++) {
@@ -104,7 +104,7 @@ static void run_team(void *state, size_t operations)
     self->spent = (double)(bench_now() - start);
 }
 
-/* Scaled to the operations that were asked for. */
+/* The time of the last run, scaled to the operations that were asked for. */
 static double spent_by_team(void *state)
 {
     const team *self = state;
@@ -144,7 +144,7 @@ static size_t share_for(const contest *of, size_t batch, peer *with, team_work w
     return share < 1 ? 1 : share < MOST_SHARES ? share : MOST_SHARES;
 }
 
-/* Alternately, since scaling is a ratio of two numbers of threads. */
+/* Measures all numbers of threads alternately, since scaling is a ratio of two of them. */
 static void measure_all(contest *of, team_work work)
 {
     bench_side sides[COUNTS * (PEERS_LIMIT + 1)];
@@ -209,7 +209,7 @@ static const board_row *measure(contest *of, team_work work, size_t row, const c
     return &measured[row];
 }
 
-/* Targets hold where each thread has a core. */
+/* Whether each thread has a core: else targets do not hold. */
 static bool has_cores(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) >= WORKERS_LIMIT;

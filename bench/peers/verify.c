@@ -120,7 +120,7 @@ static void fill(trial *self, uint32_t slot, CUdeviceptr address, size_t words, 
     }
 }
 
-/* In the order of the block's stream, just before its free. */
+/* Reads a block back in the order of its stream, just before its free. */
 static void read_back(trial *self, uint32_t slot, CUdeviceptr address, size_t words, CUstream stream)
 {
     uint32_t *to = self->seen + self->seen_words;
@@ -156,7 +156,8 @@ static void free_slot(trial *self, uint32_t slot)
     self->steps[slot] = (peer_step){0};
 }
 
-/* One stream catches up and the others stay behind, or memory handed out too early could be free by chance. */
+/* Lets one stream catch up, while the others stay behind: else memory that is handed out too early could be free by
+ * chance. */
 static void wait_for_one(const trial *self, uint32_t stream)
 {
     if (self->with.kind->streams)
@@ -175,7 +176,7 @@ static void compare(trial *self)
     }
 }
 
-/* For instance if each pair is a driver mapping. */
+/* Whether pairs are slow, for instance since each is a driver mapping. */
 static bool is_slow(peer *with)
 {
     enum { PAIRS = 16 };

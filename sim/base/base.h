@@ -42,7 +42,8 @@ static inline uint64_t sim_round_up(uint64_t value, uint64_t multiple)
 
 /* ---- files.c ---- */
 
-/* False, with errno, also above RLIMIT_FSIZE: the kernel would end the process with SIGXFSZ. */
+/* Sets a file's size. False, with errno, after a failure; above RLIMIT_FSIZE, too, where the kernel would end the
+ * process with SIGXFSZ. */
 bool sim_file_resize(int file, uint64_t bytes);
 
 /* ---- state.c: what all rooms share ---- */
@@ -143,8 +144,8 @@ void *sim_index_floor(const sim_index *index, size_t granule); /* last at or bef
 /* Names the calling thread as one that keeps no process alive. Needs no lock. */
 void sim_last_threads_mark(void);
 
-/* Exits, on a new thread with this signal mask, if the main thread has ended and only marked threads are left. For a
- * marked thread that has nothing to do, every SIM_LOOK_MS. Needs no lock. */
+/* Ends the process, on a new thread with this signal mask, if the main thread has ended and only marked threads are
+ * left. Called by a marked thread that has nothing to do, every SIM_LOOK_MS. Needs no lock. */
 enum { SIM_LOOK_MS = 200 };
 void sim_last_threads_look(const sigset_t *mask);
 
@@ -178,10 +179,10 @@ typedef struct sim_tree {
 void sim_tree_insert(sim_tree *tree, sim_node *node, uint64_t key, uint64_t tie);
 void sim_tree_remove(sim_tree *tree, sim_node *node);
 
-/* The greatest key that is at most `key`. */
+/* The node with the greatest key that is at most `key`; NULL: none. */
 sim_node *sim_tree_floor(const sim_tree *tree, uint64_t key);
 
-/* The first node at or after (key, tie). */
+/* The first node at or after (key, tie); NULL: none. */
 sim_node *sim_tree_ceiling(const sim_tree *tree, uint64_t key, uint64_t tie);
 
 static inline sim_node *sim_tree_first(const sim_tree *tree)
@@ -220,12 +221,12 @@ static inline uint64_t sim_mix(uint64_t x)
  *
  * Without a tool the functions do nothing. Called with sim.lock held. */
 
-/* Under any Valgrind tool a process has some tens of gigabytes of addresses: less is reserved. */
+/* Whether a Valgrind tool runs the process, which then has only some tens of gigabytes of addresses to reserve. */
 bool sim_debugger_is_valgrind(void);
 
 bool sim_debugger_is_there(void); /* Valgrind or a sanitizer */
 
-/* The bytes belong to no allocation. */
+/* Marks bytes that belong to no allocation. */
 void sim_bytes_close(const char *memory, uint64_t bytes);
 
 /* An allocation begins, or ends; tools report it as the program's. `held` bytes from its beginning are its alone. */
@@ -242,8 +243,8 @@ void sim_bytes_unwritten(const char *memory, uint64_t bytes);
 void sim_debugger_look_away(void);
 void sim_debugger_look_again(void);
 
-/* The addresses are free for any use. The second: for a whole mapping whose used parts were forgotten already; its cost
- * does not depend on the size. */
+/* Removes all marks: the addresses are free for any use. sim_bytes_forget_range: of a whole mapping whose used parts
+ * were forgotten already, at a cost that does not depend on the size. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 

@@ -124,7 +124,7 @@ void sim_debugger_look_again(void)
     VALGRIND_ENABLE_ERROR_REPORTING;
 }
 
-/* Memcheck's bits of each byte. */
+/* Reads memcheck's marks of each byte. False: not all bytes are addressable, or memcheck does not run. */
 static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)
 {
     enum { DONE = 1 };

@@ -4,7 +4,7 @@
 
 enum { BITS = 64, LARGE = 1 << 20 };
 
-/* The kernel commits only the touched pages. */
+/* Takes zeroed memory; of much, the kernel commits only the pages that are touched. NULL without memory. */
 static void *take(size_t bytes)
 {
     if (bytes < LARGE)
@@ -75,7 +75,7 @@ static size_t last_bit(uint64_t word)
     return BITS - 1 - (size_t)__builtin_clzll(word);
 }
 
-/* Down from a set bit of some level to the last granule below it. */
+/* Returns the last granule below a set bit of some level. */
 static size_t descend(const sim_index *index, unsigned level, size_t bit)
 {
     while (level > 0) {

@@ -37,7 +37,7 @@ static bool read_file(long thread, const char *name, char *text, size_t size)
     return length > 0;
 }
 
-/* "4711 (name) Z ...", where the name may have parentheses. */
+/* Reads "4711 (name) Z ...", where the name may have parentheses. */
 static bool main_thread_has_ended(void)
 {
     char text[512];
@@ -54,7 +54,8 @@ static bool is_marked(long thread)
            name[strlen(mark)] == '\n';
 }
 
-/* Of several the one with the lowest number acts. */
+/* Whether only marked threads are left besides the main one, and this one has the lowest number, so that one of them
+ * acts. */
 static bool is_first_of_marked_threads_alone(void)
 {
     DIR *threads = opendir("/proc/self/task");

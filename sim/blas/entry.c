@@ -6,7 +6,7 @@
 
 typedef sim_blas_handle *cublasHandle_t;
 
-/* What the CPU's BLAS takes. */
+/* Whether the CPU's BLAS takes a size: its integers are ints. */
 static bool fits(int64_t value)
 {
     return value >= 0 && value <= INT_MAX;
@@ -165,7 +165,7 @@ static double factor_of_type(const void *value, int type)
     return factor(value, type == TYPE_64F ? COMPUTE_64F : COMPUTE_32F);
 }
 
-/* The stand-in has steps above 0 alone. */
+/* Checks sizes and steps of vectors. The stand-in has only steps above 0. */
 static int check_vectors(int64_t n, int64_t step_x, int64_t step_y)
 {
     if (!step_x || !step_y)
@@ -264,7 +264,7 @@ SIM_BLAS_EXPORT int cublasDnrm2_v2_64(cublasHandle_t handle, int64_t n, const vo
 
 /* ---- matrices and vectors ---- */
 
-/* Of m by n, in column order. */
+/* Checks sizes m by n, and the leading dimension of a matrix of so many rows in column order. */
 static int check_matrix(cublasHandle_t handle, int64_t m, int64_t n, int64_t rows, int64_t leading)
 {
     const int status = check_handle(handle, POINTER_HOST);

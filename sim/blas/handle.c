@@ -69,7 +69,7 @@ static CUresult register_kernels(void)
     return result;
 }
 
-/* Every kernel has one parameter, the call. */
+/* Writes the PTX of the kernels, each of which has one parameter, the call. */
 static void write_ptx(char *text, size_t room)
 {
     int length = snprintf(text, room, ".version 6.0\n.target sm_52\n.address_size 64\n");

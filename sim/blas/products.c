@@ -53,7 +53,7 @@ static void narrow(const shape *of, const float *from, void *to)
             sim_blas_from_single(of->type, from[i + j * of->rows], (char *)to + (size_t)(i + j * of->leading) * bytes);
 }
 
-/* What C holds does not count: not even a NaN. */
+/* Zeroes C where beta is 0: what it holds must not count, not even a NaN. */
 static void clear(const shape *of, void *matrix)
 {
     const size_t bytes = sim_blas_type_bytes(of->type);
@@ -66,7 +66,7 @@ static int turned(int op)
     return op == OP_N ? CPU_PLAIN : CPU_TRANSPOSED;
 }
 
-/* The matrices are there, in f32 or f64. k may be 0, where some versions of OpenBLAS leave C. */
+/* Multiplies matrices in f32. If k is 0, scales C itself: some versions of OpenBLAS leave it as it is. */
 static void multiply_singles(const sim_blas_call *call, const float *a, int64_t lda, const float *b, int64_t ldb,
                              float *c, int64_t ldc)
 {
@@ -89,7 +89,7 @@ static void multiply_doubles(const sim_blas_call *call, const double *a, const d
             sim_blas_cpu.dscal((int)call->m, call->beta, c + j * call->ldc, 1);
 }
 
-/* False: no memory of the host. */
+/* Multiplies narrow types by way of copies in f32. False without memory for them. */
 static bool multiply_narrow(const sim_blas_call *call, const void *a, const void *b, void *c)
 {
     const shape of_a = shape_a(call), of_b = shape_b(call), of_c = shape_c(call);
@@ -141,7 +141,7 @@ static bool reach(strata_sim_launch *launch, const sim_blas_call *call, uint64_t
     return out->a && out->b && out->c;
 }
 
-/* `times` matrices of this shape, `stride` elements apart. */
+/* Declares accesses to `times` matrices of this shape, `stride` elements apart. */
 static bool declare(strata_sim_launch *launch, const shape *of, uint64_t address, int64_t stride, int64_t times,
                     bool reads, bool writes)
 {
@@ -160,7 +160,7 @@ static bool declare_all(strata_sim_launch *launch, const sim_blas_call *call, ui
            declare(launch, &of_c, c, call->stride_c, times, call->beta != 0, true);
 }
 
-/* Without a product to add, alpha counts as 0: neither A nor B is there. */
+/* Sets k to 0 if there is no product to add: A and B need not be there then. */
 static sim_blas_call without_reads(const sim_blas_call *call)
 {
     sim_blas_call plain = *call;
@@ -191,7 +191,7 @@ static const uint64_t *reach_pointers(strata_sim_launch *launch, uint64_t addres
     return launch->declare_read(launch, address, bytes) ? launch->read(launch, address, bytes) : NULL;
 }
 
-/* A batch: its pointers tell the rest. */
+/* Declares the matrices of the whole batch, to which its pointers lead, before the first product. */
 void sim_blas_gemm_batched(strata_sim_launch *launch)
 {
     const sim_blas_call plain = without_reads(sim_blas_begin(launch)), *call = &plain;

@@ -74,7 +74,7 @@ void sim_blas_nrm2(strata_sim_launch *launch)
         *(float *)result = sim_blas_cpu.snrm2((int)call->n, x, (int)call->lda);
 }
 
-/* What y holds does not count where beta is 0: not even a NaN. */
+/* Zeroes y where beta is 0: what it holds must not count, not even a NaN. */
 static void clear_vector(const sim_blas_call *call, void *y, int64_t n)
 {
     const size_t bytes = sim_blas_type_bytes(call->type_a);

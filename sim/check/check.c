@@ -98,7 +98,7 @@ sim_access_record *sim_check_free_asked(void)
     return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_access_record_of_host(SIM_RECORD_HOST_FREE) : NULL;
 }
 
-/* A part was submitted by the launch of its graph. */
+/* Gives a part's record what the launch of its graph, which submitted it, has. */
 static void submit_with(sim_access_record *record, const sim_access_record *whole)
 {
     sim_clock_drop(record->host_knew);
@@ -132,7 +132,7 @@ static sim_access_record *record_of(sim_op *op)
 
 /* ---- order ---- */
 
-/* By what was known at their submission. */
+/* By what was known when they were submitted, without waits for values. */
 bool sim_access_record_surely_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     if (!earlier->component)
@@ -258,7 +258,8 @@ static size_t first_not_before(const sim_access_record *record, const sim_compon
     return low;
 }
 
-/* If the first one not before this record comes after it, so do all later ones. */
+/* Whether a pending record is neither before nor after this one. In each component, if the first that is not before it
+ * comes after it, so do all later ones. */
 static bool is_open(const sim_access_record *record)
 {
     for (const sim_component *component = first_with_pending; component; component = component->pending.next) {
@@ -313,7 +314,8 @@ uint64_t sim_access_record_oldest_pending(void)
 
 /* ---- accesses ---- */
 
-/* Pending until then: the records that it is judged against must stay. */
+/* Keeps a read, to be judged when its operation runs. The record is pending until then: those that it is judged against
+ * must stay. */
 static void record_read(sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_late_read *late_read = malloc(sizeof *late_read);
@@ -403,7 +405,8 @@ static void judge(sim_op *op)
     }
 }
 
-/* Until it has run, a wait that the host knows to be over may turn out to have found what it writes. */
+/* Whether the operation may write a word that is waited for. Until it has run, a wait that the host knows to be over
+ * may turn out to have found what it writes. */
 static bool may_write_word(const sim_op *op)
 {
     bool writes = op->kind == SIM_OP_COPY || op->kind == SIM_OP_FILL || op->kind == SIM_OP_COPY_ROWS;
@@ -485,7 +488,7 @@ static void fill_touched(const sim_op *op)
         sim_value_words_touched(op->work.fill.address + i * op->work.fill.pitch, row, false);
 }
 
-/* What the operation wrote to words. Kernels have said so while they ran. */
+/* Enters what the operation wrote to words. Kernels have said so while they ran. */
 static void enter_values(const sim_op *op)
 {
     switch (op->kind) {
@@ -575,7 +578,7 @@ bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_ac
     return (tells && behind(first->op, SIM_OP_HOST)) || behind(first->op, SIM_OP_WAIT_VALUE);
 }
 
-/* Values are there to be read and written while streams do. */
+/* Records an access of the host, except to values, which are there to be read and written while streams do. */
 static void access_of_host(sim_access_record *record, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
     uint64_t end = address + bytes;

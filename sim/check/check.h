@@ -130,9 +130,9 @@ bool sim_access_record_after(const sim_access_record *later, const sim_access_re
 bool sim_access_record_surely_after(const sim_access_record *later,
                                     const sim_access_record *earlier); /* without waits for values */
 uint64_t sim_access_record_knows(const sim_access_record *record,
-                                 const sim_component *component); /* how far into it all comes before */
+                                 const sim_component *component); /* position up to which it comes before the record */
 uint64_t sim_access_record_asked(const sim_access_record *record,
-                                 const sim_component *component); /* how far into it all surely comes before */
+                                 const sim_component *component); /* as above, without waits for values */
 
 /* Whether a pending record is neither known to come before nor after it. */
 bool sim_access_record_open(sim_access_record *record);
@@ -141,8 +141,8 @@ typedef void sim_record_visit(void *data, const sim_access_record *record);
 void sim_access_records_pending(sim_record_visit *visit, void *data);
 uint64_t sim_access_record_oldest_pending(void); /* UINT64_MAX: none */
 
-/* Whether the first record may wait, unrecorded, for something after the second: behind a host function, which a host
- * access may release, or behind a wait whose value is not written yet. */
+/* Whether the first record may wait for something after the second, by an order that no record shows: behind a host
+ * function, which a host access may release, or behind a wait whose value is not written yet. */
 bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_access_record *second);
 
 typedef struct sim_known {
@@ -256,7 +256,7 @@ void sim_regions_forget(const sim_shadow *shadow); /* those that the allocation 
 void sim_regions_close(void);
 uint64_t sim_regions_bytes(void);
 
-/* That held the address before the record of that order number; NULL: none. */
+/* The region that held the address before the record of that order number; NULL: none. */
 const sim_region *sim_region_around(const sim_shadow *shadow, uint64_t address, uint64_t order);
 const sim_region *sim_region_from(uint64_t address); /* the first that begins there or behind; NULL: none */
 
@@ -329,14 +329,14 @@ void sim_value_words_close(void);
 void sim_values_awaited(sim_op *op); /* a wait was submitted */
 void sim_values_running(sim_op *op); /* a wait is over, or anything else runs */
 void sim_values_ended(const sim_op *op);
-void sim_values_polled(const sim_value_request *value);                     /* the host found it */
+void sim_values_polled(const sim_value_request *value);                     /* the host found the value */
 void sim_values_written(sim_value_word *word, const sim_word_write *write); /* the word's last one */
 void sim_values_word_gone(sim_value_word *word);
-sim_known sim_values_fold(const sim_known *asked); /* with what comes before by waits for values */
+sim_known sim_values_fold(const sim_known *asked); /* adds what comes before by waits for values */
 void sim_values_close(void);
 
-/* Beyond the clocks, because of waits for values. */
-bool sim_values_released(void);
+/* The order that waits for values add to the clocks'. */
+bool sim_values_released(void); /* whether there is any */
 bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier);
 uint64_t sim_values_known(const sim_access_record *record, const sim_component *component); /* how far into it */
 uint64_t sim_values_until(const sim_access_record *record); /* order up to which records may come before it */
@@ -359,14 +359,15 @@ typedef struct sim_finding {
 /* ---- value_doubts.c ---- */
 
 void sim_judge_order(const sim_finding *finding); /* reports it if its records are unordered */
-void sim_doubts_judge(void);                      /* less is ordered now */
-void sim_doubts_settle(void);                     /* some of it for sure */
+void sim_doubts_judge(void);                      /* called when less is ordered than before */
+void sim_doubts_settle(void);                     /* called when some order is for sure now */
 void sim_doubts_forget_shadow(const sim_shadow *shadow);
 void sim_doubts_close(void);
 
 /* ---- report.c ---- */
 
 void sim_report(const sim_finding *finding);
+
 /* At exit: writes what is known only then, and what `add` prints. */
 void sim_reports_flush(void (*add)(FILE *out));
 bool sim_reports_any(void);

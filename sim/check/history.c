@@ -68,7 +68,7 @@ static void drop_entry(sim_history *history, sim_component_history *of_component
     history->count--;
 }
 
-/* The tree is as deep as its logarithm. */
+/* Recursion is safe: the tree's depth is logarithmic. */
 static void free_entries(sim_node *node)
 {
     if (node) {
@@ -151,7 +151,7 @@ void sim_history_add(sim_history *history, sim_access_record *record, uint64_t b
     sim_check.other_bytes += sizeof *entry;
 }
 
-/* True: they overlap. */
+/* Judges the access against an entry, if they overlap. True: they do. */
 static bool judge_entry(const history_entry *entry, const sim_judged_access *access)
 {
     uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
@@ -161,7 +161,8 @@ static bool judge_entry(const history_entry *entry, const sim_judged_access *acc
     return begin < end;
 }
 
-/* Of the entries that come before the access by waits for values, the last one loses that order first. */
+/* Judges the last entries that come before the access only by waits for values: they are the first to lose that order.
+ */
 static void judge_last_known(const sim_component_history *of_component, const sim_judged_access *access, uint64_t asked,
                              uint64_t known)
 {

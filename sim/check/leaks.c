@@ -48,7 +48,7 @@ static bool note_regions(leaks *found, const sim_shadow *shadow, bool *any)
     return true;
 }
 
-/* What was there before the checker was turned on is not its subject, nor is what goes with its module. */
+/* Notes a block, or its regions. Not one from before the checker was turned on, nor one that goes with its module. */
 static bool note_block(leaks *found, const sim_block *block)
 {
     const sim_shadow *shadow = block->shadow;
@@ -61,7 +61,7 @@ static bool note_block(leaks *found, const sim_block *block)
     return has_regions || note(found, one);
 }
 
-/* By place, and there by age. What has no call stack is a place of its own. */
+/* Orders by place, and at each place by age. A leak without a call stack is a place of its own (same_place). */
 static int by_place(const void *one, const void *other)
 {
     const leak *a = one;

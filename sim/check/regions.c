@@ -12,7 +12,7 @@ static sim_region *region_of_node(sim_node *node)
     return (sim_region *)(void *)node;
 }
 
-/* The last one that begins before `end`, if it reaches beyond `begin`. */
+/* The last region that begins before `end`, if it reaches beyond `begin`. */
 static sim_region *last_within(uint64_t begin, uint64_t end)
 {
     sim_region *region = region_of_node(sim_tree_floor(&regions, end - 1));

@@ -107,7 +107,7 @@ static bool of_host(const sim_access_record *record)
     return record->kind != SIM_RECORD_OPERATION;
 }
 
-/* The stream, or the graph's launch stream, in a sentence. */
+/* Prints the stream, or the graph's launch stream, as part of a sentence. */
 static void print_stream(const sim_access_record *record, FILE *out)
 {
     static const char *const words[] = {
@@ -235,7 +235,7 @@ static uint64_t later_order(const sim_finding *finding)
     return first > second ? first : second;
 }
 
-/* What a pool of the program had handed out there. */
+/* The region that a pool of the program had handed out at the finding's address; NULL: none. */
 static const sim_region *region_of(const sim_finding *finding)
 {
     if (finding->kind == STRATA_SIM_REPORT_LEAK)
@@ -293,7 +293,7 @@ static void print_place(const sim_finding *finding, FILE *out)
     }
 }
 
-/* Ends in an empty line. NULL without memory. */
+/* Makes the text of a report, which ends with an empty line. NULL without memory. */
 static char *make_text(const sim_finding *finding, size_t *bytes)
 {
     char *text = NULL;
@@ -317,7 +317,7 @@ static char *make_text(const sim_finding *finding, size_t *bytes)
 
 /* ---- writing ---- */
 
-/* Opened for each text: a program may close descriptors that it does not know. */
+/* Opens the file for each text: a program may close descriptors that it does not know. */
 static int open_file(void)
 {
     const char *name = sim.settings.check_file;
@@ -359,13 +359,13 @@ static strata_sim_party party_of(const sim_access_record *record)
     };
 }
 
-/* High half: where a graph's node was made. */
+/* The call stacks of a record: in the high half, where its graph's node was made. */
 static uint64_t stack_of(const sim_access_record *record)
 {
     return record ? (uint64_t)record->launched.node.stack << 32 | record->stack : 0;
 }
 
-/* Without call stacks, each operation is a place of its own. */
+/* Whether a party of an earlier report is at the record's place. Without call stacks, each operation is a place. */
 static bool same_place(const strata_sim_party *party, uint64_t stack, const sim_access_record *record)
 {
     if (stack != stack_of(record))

@@ -209,7 +209,7 @@ static struct {
     Dwfl_Callbacks callbacks;
 } dw;
 
-/* Looks for no separate debug information, least of all in the network. */
+/* The callback that finds separate debug information: finds none, so that none is looked for in the network. */
 static int none(Dwfl_Module *module, void **data, const char *name, Dwarf_Addr base, const char *file, const char *link,
                 GElf_Word crc, char **found)
 {

@@ -153,7 +153,7 @@ static sim_node *begun_at_or_below(uint64_t address)
     return sim_tree_floor(&freed.by_address, address);
 }
 
-/* Among freed and hidden ones, as of that order. */
+/* The freed or hidden shadow that held the address at that order; NULL: none. */
 static sim_shadow *apart_around(uint64_t address, uint64_t order)
 {
     sim_node *node = begun_at_or_below(address);
@@ -167,7 +167,7 @@ static sim_shadow *apart_around(uint64_t address, uint64_t order)
     return NULL;
 }
 
-/* The last one freed before that order. */
+/* The last shadow at the address that was freed before that order; NULL: none. */
 static const sim_shadow *freed_before(uint64_t address, uint64_t order)
 {
     const sim_shadow *best = NULL;
@@ -432,7 +432,7 @@ void sim_shadows_settle(void)
     }
 }
 
-/* What exists counts as written. */
+/* Makes shadows of the blocks that exist, which count as written. */
 CUresult sim_shadows_open(void)
 {
     for (sim_block *block = sim_memory.blocks; block; block = block->next) {

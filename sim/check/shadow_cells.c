@@ -186,14 +186,15 @@ static bool takes_over(const sim_access_record *record, const sim_access_record 
     return stored->order <= record->order || sim_access_record_after(record, stored);
 }
 
-/* A poll races with nothing but a free, so a write that does not come after it does not stand for it. */
+/* Whether a write replaces a use. A poll races with nothing but a free, so that only a write that comes after it stands
+ * for it. */
 static bool replaces(const sim_access_record *record, const cell_use *use)
 {
     return use->touch == SIM_AWAITS ? sim_access_record_surely_after(record, use->record)
                                     : takes_over(record, use->record);
 }
 
-/* Of two uses of one kind the earlier goes if the later comes after it. */
+/* Enters a read, update or poll into a cell. Of two uses of one kind the earlier goes if the later comes after it. */
 static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
@@ -298,7 +299,8 @@ void sim_shadow_cells_judge(const sim_shadow_cells *cells, const sim_judged_acce
         judge(cell, access);
 }
 
-/* The cell that begins here, made if absent, cut at the end. `next`: the first that begins here or later. */
+/* Returns the cell that begins at `begin`, made if absent, and cut at `end`. `next`: the first cell from there on, or
+ * NULL. NULL without memory. */
 static sim_shadow_cell *claim(sim_shadow_cells *cells, sim_shadow_cell *next, uint64_t begin, uint64_t end)
 {
     if (!next || begin_of(next) > begin)

@@ -62,7 +62,7 @@ static void remember(const sim_finding *finding)
 
 typedef enum pair_order { UNORDERED, FOR_NOW, FOR_SURE } pair_order;
 
-/* Only a wait for a value lets what was submitted first come second. */
+/* How a finding's records are ordered. Only by a wait for a value can the one submitted first come second. */
 static pair_order order_of(const sim_finding *finding)
 {
     bool swapped = !finding->directed && finding->second->order < finding->first->order;
@@ -85,7 +85,7 @@ void sim_judge_order(const sim_finding *finding)
         remember(finding);
 }
 
-/* Keeps those in doubt. Of the others, reports those that are unordered. */
+/* Judges all pairs again. Keeps those in doubt; of the others, with `report`, reports those that are unordered. */
 static void judge_again(bool report)
 {
     size_t kept = 0;
@@ -114,7 +114,7 @@ void sim_doubts_settle(void)
     judge_again(false);
 }
 
-/* The report then says nothing of the allocation. */
+/* Forgets a shadow: a report of its pairs says nothing of the allocation from then on. */
 void sim_doubts_forget_shadow(const sim_shadow *shadow)
 {
     for (size_t i = 0; i < doubts.count; i++)

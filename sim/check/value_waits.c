@@ -210,7 +210,8 @@ static sim_known known_to(const alternative *one)
     return known;
 }
 
-/* Only ever less: it may stand for several, which are not kept. */
+/* Looks again what the alternative knows. It only ever becomes less, since one may stand for several that are not kept.
+ */
 static void know_again(alternative *one)
 {
     sim_known known = known_to(one);
@@ -277,7 +278,7 @@ static bool may_supply(const value_choice *choice, const sim_word_write *write, 
            !is_overwritten(choice, write, byte);
 }
 
-/* One of the chosen writes does not overwrite what another is chosen for. */
+/* Whether none of the chosen writes overwrites bytes for which another one, known to come before it, is chosen. */
 static bool is_consistent(const value_choice *choice)
 {
     unsigned mask = choice->release->wait.mask;
@@ -326,7 +327,7 @@ static void try_choice(value_choice *choice)
         choice->changed = true;
 }
 
-/* Bytes from this one on that all writes of the word cover alike, up to `*end`. */
+/* Sets *end behind the bytes from this one on that each write of the word covers all or none of. */
 static void find_part(const value_wait *wait, unsigned byte, unsigned *end)
 {
     const sim_value_word *word = wait->word;
@@ -370,7 +371,7 @@ static bool find_alternatives(sim_value_release *release, const sim_word_write *
     return choice.changed;
 }
 
-/* The value came in a way that is not known: by what wrote last. */
+/* Takes what wrote the bytes last as the alternative, for a value that came in a way that is not known. */
 static void take_last(sim_value_release *release)
 {
     const sim_value_word *word = release->wait.word;
@@ -383,7 +384,7 @@ static void take_last(sim_value_release *release)
     add_alternative(release, &one);
 }
 
-/* What is common to all alternatives. */
+/* Sets what the release knows by its alternatives: what is common to all. */
 static void know_own(sim_value_release *release)
 {
     sim_known known = {0};
@@ -437,7 +438,7 @@ static void free_release(sim_value_release *release)
     sim_check.other_bytes -= sizeof *release;
 }
 
-/* What rests on releases that go holds them by itself. */
+/* Adds to `asked` what it comes after by the first `count` releases, which are about to go. */
 static void bake_in(const released_component *of_component, size_t count, sim_known *asked)
 {
     const sim_component *component = of_component->component;
@@ -565,7 +566,8 @@ static void know_all(const released_component *of_component, size_t index)
     replace(&release->known, known);
 }
 
-/* Of a program that runs on without a word from the host. Later releases know what the oldest know. */
+/* Drops half of the releases if there are too many, since the host has not settled any. Later ones know what they know.
+ */
 static void forget_oldest(released_component *of_component)
 {
     if (of_component->count < MOST_RELEASES)
@@ -627,7 +629,7 @@ static void know_less(void)
     sim_doubts_judge();
 }
 
-/* Whether the write comes after all of some alternative. */
+/* Whether a write can be no alternative: it comes after all of some alternative, or after the wait. */
 static bool adds_nothing(const sim_value_release *release, const sim_word_write *write)
 {
     for (unsigned i = 0; i < release->count; i++) {
@@ -706,7 +708,7 @@ void sim_values_ended(const sim_op *op)
         forget_wait(wait);
 }
 
-/* Without the wait itself, whose release would be found there. */
+/* What comes before a wait, without the wait itself, whose own release would be found at its place. */
 static sim_known before_wait(const sim_access_record *record)
 {
     sim_access_record before = *record;
@@ -766,7 +768,7 @@ void sim_values_running(sim_op *op)
 
 /* ---- polls by the host ---- */
 
-/* Writes of streams that have not run may have been what the host found, in another run. */
+/* Adds a pending write as an alternative: in another run it may have been what the host found. */
 static void add_pending(void *data, const sim_access_record *record)
 {
     sim_value_release *release = data;

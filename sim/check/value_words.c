@@ -91,7 +91,7 @@ sim_word_write *sim_word_writes_first(void)
     return words.first;
 }
 
-/* Takes over `asked`. */
+/* Makes a write by the record, or by the host, and takes over `asked`. NULL without memory. */
 static sim_word_write *make_write(const sim_access_record *record, uint64_t order, unsigned mask, sim_known *asked)
 {
     sim_word_write *write = calloc(1, sizeof *write);
@@ -153,7 +153,7 @@ static bool make_room(sim_value_word *word)
     return true;
 }
 
-/* Takes over the write; NULL: out of memory. */
+/* Adds a write to the word, and takes it over. NULL: it could not be made, and the checker stops. */
 static void add_write(sim_value_word *word, sim_word_write *write)
 {
     if (!write || !make_room(word)) {
@@ -168,7 +168,7 @@ static void add_write(sim_value_word *word, sim_word_write *write)
     sim_values_written(word, write);
 }
 
-/* An atomic update rests on what was there. */
+/* Adds what the last writes of the bytes come after: an atomic update rests on what was there. */
 static void join_last(const sim_value_word *word, unsigned mask, sim_known *known)
 {
     for (size_t i = word->count; i-- > 0 && mask != 0; mask &= ~word->writes[i]->mask)
@@ -296,7 +296,7 @@ static sim_value_word *make_word(const sim_value_place *place, uint64_t address)
     return word;
 }
 
-/* The other half is in use from now on. */
+/* Takes these bytes of the word into use, with a write for what was there before. */
 static void use(sim_value_word *word, unsigned mask)
 {
     if ((mask & ~word->used) == 0)
@@ -436,7 +436,7 @@ void sim_value_words_ran(const sim_access_record *record)
     }
 }
 
-/* What the function changed. */
+/* Enters what a host function has changed. */
 void sim_value_words_function_ran(const sim_access_record *record)
 {
     for (sim_value_word *word = words.of_host; word; word = word->next_of_host) {

@@ -14,7 +14,7 @@ CUresult strata_sim_host_signals(void)
     return result;
 }
 
-/* Lets everything run after some unsuccessful polls, as a query does. */
+/* Whether memory has the value. Lets everything run after some unsuccessful polls, as a query does. */
 static bool found(const sim_value_request *value)
 {
     static unsigned polls; /* guarded by sim.lock */

@@ -8,7 +8,8 @@ static bool flags_known(unsigned flags)
            (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
 }
 
-/* Handles of streams that ended with the primary context: with them a real driver crashes once it has begun anew. */
+/* Frees the handles of streams that ended with the primary context, once it has begun anew: a real driver crashes on
+ * them from then on. */
 static void free_ended_streams(const sim_context *context)
 {
     for (CUstream stream = NULL; (stream = sim_slab_next(&sim_order.streams, stream));)
@@ -74,7 +75,7 @@ static void free_handles(sim_context *context)
             sim_module_free(module);
 }
 
-/* The context's work is done or abandoned. */
+/* Ends all that belongs to the context, whose work is done or abandoned. */
 static void strip(sim_context *context)
 {
     free_handles(context);
@@ -366,7 +367,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* NULL: the current context. As after sim_enter, a failure holds no lock. */
+/* Enters a call about a context; NULL: the current one. After a failure the lock is not held. */
 static CUresult enter(const char *entry, CUcontext given, sim_context **context)
 {
     if (!given)

@@ -40,7 +40,7 @@ CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
     return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
 }
 
-/* Any pitch is allowed: no difference. */
+/* As cuMemcpy2D: any pitch is allowed there, too. */
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
 {
     return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);

@@ -27,7 +27,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* A failure, or a NULL `out`, holds no lock. */
+/* Enters a call about a device. After a failure, also that of a NULL `out`, the lock is not held. */
 static CUresult enter(const char *entry, CUdevice ordinal, const void *out, sim_device **device)
 {
     CUresult result = sim_enter_as(entry);
@@ -51,7 +51,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The same in every process; unique to the device. */
+/* Unique to the device, and equal in all processes. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};

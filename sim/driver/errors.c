@@ -163,7 +163,7 @@ static const struct {
 
 enum { RESULTS = sizeof results / sizeof results[0] };
 
-/* The version that has it first, of what is newer than SIM_DRIVER_VERSION; else 0. */
+/* The first version that has the error, if that is newer than SIM_DRIVER_VERSION; else 0. */
 static int since(CUresult error)
 {
     switch ((unsigned)error) {

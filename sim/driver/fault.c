@@ -2,7 +2,7 @@
 #include "driver/enter.h"
 #include <string.h>
 
-/* The others never call sim_fault_call. */
+/* Whether calls of an entry point count for planned faults: the others never call sim_fault_call. */
 static bool is_counted(const char *entry)
 {
     static const char *const others[] = {"cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",

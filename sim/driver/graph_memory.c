@@ -1,7 +1,7 @@
 /* Entry points: a device's graph memory. */
 #include "driver/enter.h"
 
-/* A failure holds no lock. */
+/* Enters a call about a device's graph memory. After a failure the lock is not held. */
 static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)
 {
     *pool = NULL;

@@ -1,7 +1,7 @@
 /* Entry points: nodes. */
 #include "driver/enter.h"
 
-/* Also adds a node. A failure holds no lock. */
+/* Enters a call that adds a node, and adds it. After a failure the lock is not held. */
 static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
                       CUgraphNodeType type, CUgraphNode *node)
 {
@@ -29,7 +29,7 @@ static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)
     return sim_leave(result);
 }
 
-/* A failure holds no lock. */
+/* Enters a call about a node of that type. After a failure the lock is not held. */
 static CUresult enter_node(const char *entry, CUgraphNode node, CUgraphNodeType type, const void *params)
 {
     CUresult result = sim_enter_as(entry);

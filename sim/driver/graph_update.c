@@ -1,7 +1,7 @@
 /* Entry points: updates of executable graphs. */
 #include "driver/enter.h"
 
-/* A failure holds no lock. */
+/* Enters a call that updates a node of an executable graph. After a failure the lock is not held. */
 static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
                       sim_exec_node **found)
 {

@@ -30,7 +30,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
     return sim_leave(result);
 }
 
-/* A current context that has ended comes before all else. */
+/* That the current context has ended is an error before any other. */
 static CUresult free_memory(uint64_t address, bool host)
 {
     return sim_context_has_ended() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_memory_free(address, host);
@@ -88,7 +88,7 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
     return cuMemHostAlloc(pp, bytesize, 0);
 }
 
-/* Of CUDA 2.0. */
+/* The form of CUDA 2.0. */
 CUresult cuMemAllocHost(void **pp, unsigned int bytesize)
 {
     sim_called_as(__func__);
@@ -138,7 +138,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     return sim_leave(sim_memory_register(context, (uint64_t)(uintptr_t)p, bytesize, Flags));
 }
 
-/* Of CUDA 4.0. */
+/* The form of CUDA 4.0. */
 CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 {
     sim_called_as(__func__);

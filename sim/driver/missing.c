@@ -12,7 +12,7 @@ static struct {
 static size_t kept;
 static uint64_t others; /* requests for names that are not kept */
 
-/* Cut off, and without what would confuse a terminal. */
+/* Copies as much of a name as fits, without characters that would confuse a terminal. */
 static void copy_name(char to[NAME_ROOM], const char *name)
 {
     size_t length = strnlen(name, NAME_ROOM - 1);

@@ -294,7 +294,7 @@ bool sim_entry_known(const char *name)
     return first < ENTRIES && strcmp(entries[first].name, name) == 0;
 }
 
-/* What is newer than the driver is not there. */
+/* Finds the newest form that the version asks for; of what is newer than the driver, nothing is found. */
 static CUdriverProcAddressQueryResult find(const char *name, int version, int newest, bool per_thread,
                                            entry_point *found)
 {

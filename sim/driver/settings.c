@@ -14,7 +14,7 @@ const char *sim_settings_problem(void)
     return problem[0] ? problem : NULL;
 }
 
-/* Decimal digits alone. */
+/* Reads a number, which begins with a digit: no sign, no blank. False if there is none, or it is too large. */
 static bool read_number(const char *text, const char **end, uint64_t *number)
 {
     if (*text < '0' || *text > '9')
@@ -81,7 +81,7 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
-/* 0: unknown. */
+/* The modes that a word turns on. 0: the word is unknown. */
 static uint32_t mode_of(const char *text, size_t length)
 {
     static const struct {
@@ -98,7 +98,7 @@ static uint32_t mode_of(const char *text, size_t length)
     return 0;
 }
 
-/* Comma-separated words. 0: one is unknown. */
+/* The modes of words with commas between. 0: one is unknown. */
 static uint32_t modes_of(const char *text)
 {
     uint32_t modes = 0;
@@ -114,7 +114,7 @@ static uint32_t modes_of(const char *text)
     }
 }
 
-/* 0 and 1 stand alone. */
+/* Reads STRATA_SIM_CHECK: 0, 1, or words. */
 static bool read_check(const char *text, sim_settings *settings)
 {
     bool off = strcmp(text, "0") == 0;
@@ -123,7 +123,7 @@ static bool read_check(const char *text, sim_settings *settings)
     return off || settings->check != 0;
 }
 
-/* The absolute path; %p becomes the process id. NULL without memory. */
+/* Returns the absolute path of a file; %p becomes the process id. NULL without memory. */
 static char *file_name(const char *pattern)
 {
     char *here = pattern[0] == '/' ? NULL : getcwd(NULL, 0);
@@ -164,7 +164,7 @@ static bool read_lacks(const char *text, sim_settings *settings)
     return settings->lacks_virtual_memory;
 }
 
-/* A minor version from 13.0 on. */
+/* Reads a version such as 13.1, from SIM_OLDEST_VERSION to SIM_NEWEST_VERSION. */
 static bool read_cuda(const char *text, sim_settings *settings)
 {
     uint64_t major, minor;
@@ -179,7 +179,7 @@ static bool read_cuda(const char *text, sim_settings *settings)
     return true;
 }
 
-/* A program asks for entry points and the version before cuInit. */
+/* Before cuInit, from the environment: a program may ask for entry points and the version then. */
 int sim_version(void)
 {
     pthread_mutex_lock(&sim.lock);

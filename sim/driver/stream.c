@@ -32,7 +32,7 @@ CUresult cuStreamDestroy(CUstream hStream)
     return cuStreamDestroy_v2(hStream);
 }
 
-/* A failure holds no lock. */
+/* Enters a call about a stream. After a failure the lock is not held. */
 static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
@@ -42,7 +42,7 @@ static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
-/* For a call that adds work. */
+/* As above, for a call that adds work. */
 static CUresult enter_work(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);

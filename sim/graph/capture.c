@@ -16,8 +16,8 @@ static void leave(sim_queue *queue)
     sim_nodes_free(&queue->captured);
 }
 
-/* Makes its streams ordinary again. On failure the graph is destroyed, even one that the user gave, but not after a
- * recapture, nor the body of a node. */
+/* Ends a capture: its streams are ordinary again. A failed one's graph is destroyed, even one that the user gave, but
+ * not after a recapture, nor the body of a node. */
 static void end(sim_capture *capture, bool failed)
 {
     CUgraph graph = capture->graph;
@@ -43,7 +43,7 @@ void sim_capture_forget_graph(CUgraph graph)
         end(graph->capture, false);
 }
 
-/* A capture ends with its first stream. */
+/* Takes a queue that goes out of its capture, which ends if it began with this one. */
 void sim_capture_forget_queue(sim_queue *queue)
 {
     if (!queue->capture)
@@ -111,7 +111,7 @@ CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgrap
 
 /* ---- end ---- */
 
-/* Does all other streams' work come before the first one's end? */
+/* Whether all other streams' work comes before the first one's end. */
 static bool joined(const sim_capture *capture)
 {
     if (!sim_graph_mark(capture->graph, &capture->origin->captured))
@@ -161,7 +161,7 @@ static CUstreamCaptureStatus status_of(const sim_queue *queue)
     return queue->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* A query on the legacy stream fails beside a capture with a blocking stream, without invalidating it. */
+/* Fails for the legacy stream beside a capture with a blocking stream, without invalidating that capture. */
 CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);

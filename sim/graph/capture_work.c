@@ -17,7 +17,7 @@ static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)
     return node;
 }
 
-/* What the call needed besides is not there. */
+/* Undoes add_node, for a call that lacks memory for the rest. A recapture has failed then. */
 static void give_up_node(const sim_queue *queue, CUgraphNode node)
 {
     if (queue->capture->recapture)
@@ -60,7 +60,7 @@ static CUgraphNodeType type_of(sim_op_kind kind)
     return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-/* Unordered, never run. NULL without memory. */
+/* Makes the operation of a captured call, unordered and never run, with its node. NULL without memory. */
 sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind)
 {
     CUgraphNode node = add_node(queue, type_of(kind));
@@ -81,7 +81,7 @@ static void *host_address(const sim_place *place)
     return place->called == CU_MEMORYTYPE_HOST ? (void *)(uintptr_t)place->address : NULL;
 }
 
-/* As a program would describe it. */
+/* Describes a captured copy as a program would. */
 static CUDA_MEMCPY3D describe_copy(const sim_op *op)
 {
     bool rows = op->kind == SIM_OP_COPY_ROWS;
@@ -124,7 +124,7 @@ void sim_capture_submit(sim_op *op)
 
 /* ---- events ---- */
 
-/* For a record or wait with the external flag. */
+/* Adds the node of a record or wait with the external flag. */
 static CUresult add_event_node(sim_queue *queue, CUevent event, CUgraphNodeType type)
 {
     CUgraphNode node = add_node(queue, type);

@@ -16,7 +16,7 @@ static CUresult context_of(CUcontext given, sim_context **context)
     return sim_context_check(given);
 }
 
-/* Once no kernel is left that could set them. */
+/* Gives dead conditions' handles back, once no kernel is left that could set them. */
 static void bury(void)
 {
     while (sim_order.unfinished == 0 && sim_graph.dead_conditions) {
@@ -110,7 +110,8 @@ static bool owns(CUgraph graph, const sim_condition *condition)
     return false;
 }
 
-/* A node reads a condition of its graph, of a graph around it, or of any body in these. */
+/* Whether a node of the graph may read the condition: one of its graph, of a graph around it, or of any body in these.
+ */
 static bool reaches(CUgraph graph, const sim_condition *condition)
 {
     while (graph->body_of)

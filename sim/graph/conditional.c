@@ -219,7 +219,7 @@ static void begin_body(body *one, sim_clock *known)
         one->nodes[i].begun = one->nodes[i].done = false;
 }
 
-/* Joins all that it did. */
+/* Ends a round of a body, and joins all that it did to `known`. */
 static void end_body(body *one, sim_clock **known)
 {
     for (size_t i = 0; i < one->count; i++) {
@@ -267,7 +267,7 @@ static void begin_node(const body *one, body_node *node)
     }
 }
 
-/* These, and those below: false if the turn is over before. */
+/* Runs what the turn has room for of a node; as go_on_in_body and go_on: false if the turn is over before the end. */
 static bool go_on_in_node(body_turn *turn, body *one, body_node *node)
 {
     if (!node->begun)
@@ -302,7 +302,8 @@ static bool go_on_in_body(body_turn *turn, body *one)
     return true;
 }
 
-/* The body of the next round; NULL: none. A value that is not defined is drawn: a program cannot rely on any. */
+/* Returns the body of the next round; NULL: none. A value that is not defined is drawn: a program cannot rely on any.
+ */
 static body *choose(body_turn *turn, sim_conditional *conditional)
 {
     unsigned value;

@@ -46,14 +46,14 @@ void sim_exec_free(CUgraphExec exec)
     sim_slab_give(&sim_graph.execs, exec);
 }
 
-/* The first byte of a fill's target; a captured one was not checked before. */
+/* Whether the first byte of a fill's target is known; a captured fill was not checked before. */
 static bool captured_fill_good(const sim_op *what)
 {
     uint64_t address = what->work.fill.address;
     return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
 }
 
-/* A failure leaves in *wrong the node of a body that cannot run there. */
+/* Makes executable copies of a node's bodies. After a failure *wrong is the node of a body that cannot run there. */
 static CUresult copy_bodies(sim_exec_node *made, const sim_branches *branches, CUgraphNode *wrong)
 {
     made->bodies = calloc(branches->count, sizeof(*made->bodies));
@@ -186,8 +186,8 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
 
 /* ---- launch ---- */
 
-/* Are the launch's allocations and frees valid in the order of the nodes? An allocation that an earlier launch left is
- * an error unless launches free it. */
+/* Whether the launch's allocations and frees are valid in the order of the nodes. An allocation that an earlier launch
+ * left is an error unless launches free it. */
 static bool memory_good(const struct CUgraphExec_st *exec)
 {
     bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
@@ -237,7 +237,7 @@ static CUresult contexts_good(const struct CUgraphExec_st *exec)
     return CUDA_SUCCESS;
 }
 
-/* Operations of a launch, and an upper bound of its edges. */
+/* Counts the operations of a launch, and an upper bound of its edges. */
 static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t *edges)
 {
     *ops += 2;
@@ -251,7 +251,7 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
     }
 }
 
-/* Before anything is submitted. */
+/* Copies what a launch changes of its nodes, before anything is submitted. False without memory. */
 static bool copy_works(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
@@ -342,7 +342,8 @@ static void take_part(sim_exec_node *node, sim_op *op)
 
 static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin);
 
-/* The operation that later nodes wait for. A disabled node keeps its place in the order. */
+/* Launches a node, and returns the operation that later nodes wait for. A disabled node keeps its place in the order.
+ */
 static sim_op *launch_node(const struct CUgraphExec_st *exec, sim_exec_node *node, const exec_launch *launch,
                            sim_op *begin)
 {
@@ -364,7 +365,7 @@ static sim_op *launch_node(const struct CUgraphExec_st *exec, sim_exec_node *nod
     return end;
 }
 
-/* Nodes between a begin and an end, which is returned held. Nothing runs during the call. */
+/* Launches the nodes behind `begin`, and an end behind them, which is returned held. Nothing runs during the call. */
 static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin)
 {
     for (size_t i = 0; i < exec->count; i++) {

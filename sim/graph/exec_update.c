@@ -15,7 +15,7 @@ sim_exec_node *sim_exec_find_node(CUgraphExec exec, CUgraphNode node)
 
 /* ---- what may change ---- */
 
-/* One row may change its size; several may not. */
+/* Whether a fill may become the other. One of one row may change its size, one of several may not. */
 static bool fill_compatible(const sim_op *old, const sim_op *other)
 {
     if (old->context != other->context)
@@ -42,7 +42,7 @@ static const sim_place *to_of(const sim_op *copy)
     return copy->kind == SIM_OP_COPY ? &copy->work.copy.to : &copy->work.rows.to.place;
 }
 
-/* A copy keeps its kinds of memory. */
+/* Whether a copy may become the other: it keeps its kinds of memory. */
 static bool copy_compatible(const sim_op *old, const sim_op *other)
 {
     return old->context == other->context && is_host(from_of(old)) == is_host(from_of(other)) &&
@@ -66,11 +66,11 @@ bool sim_exec_compatible(const sim_op *old, const sim_op *other)
 
 /* ---- all nodes ---- */
 
-/* By place in the executable graph: the paired node of the graph, or NULL. */
+/* The pairing of an executable graph's nodes with a graph's. */
 typedef struct node_pairs {
     CUgraphExec exec;
-    CUgraphNode *partner;
-    size_t *to_do; /* places whose dependencies are to be paired, each once */
+    CUgraphNode *partner; /* by place in the executable graph: the node that is paired, or NULL */
+    size_t *to_do;        /* places whose dependencies are to be paired, each once */
     size_t to_do_count;
     CUgraphExecUpdateResultInfo info;
 } node_pairs;
@@ -151,7 +151,7 @@ static bool branches_compatible(const sim_exec_node *old, const sim_branches *ot
            (other->count == 0 || (old->form == other->type && old->condition->context == other->condition->context));
 }
 
-/* Memory nodes can only be replaced by themselves. */
+/* Whether each node may become its partner. Memory nodes can only be replaced by themselves. */
 static bool may_replace(node_pairs *pairs)
 {
     for (size_t i = 0; i < pairs->exec->count; i++) {

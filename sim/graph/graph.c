@@ -67,7 +67,7 @@ bool sim_edge_add(CUgraphNode from, CUgraphNode to)
     return true;
 }
 
-/* Both sets of the graph have room for every node. */
+/* Needs no memory: the graph's sets of roots and leaves have room for every node. */
 void sim_edge_remove(CUgraphNode from, CUgraphNode to)
 {
     sim_nodes_remove(&to->after, from);
@@ -224,7 +224,7 @@ void sim_work_free(sim_op *what)
 
 /* ---- clones ---- */
 
-/* A node's clone has the same index. */
+/* Numbers the nodes, to find a node's clone: it has the same index. */
 static void number(CUgraph graph)
 {
     size_t place = 0;

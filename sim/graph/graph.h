@@ -47,14 +47,15 @@ typedef struct sim_graph_pool {
     sim_graph_memory *memories; /* all that this device's graphs may allocate */
 } sim_graph_pool;
 
-/* For a new node that is in its graph. */
+/* Makes the memory of a new allocation node, which is in its graph. */
 CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes);
 sim_graph_memory *sim_graph_memory_hold(sim_graph_memory *memory);
 void sim_graph_memory_drop(sim_graph_memory *memory);
 sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph); /* that the graph may free */
 bool sim_graph_memory_back(sim_graph_memory *memory); /* backs it with device memory; false without any */
 
-/* Called before the operation is submitted, which has room for one dependency. */
+/* A launch allocates the memory by this operation, which is not submitted yet, and has room for one more dependency.
+ * `stays`: the launch does not free it. */
 void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays);
 bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* may a graph allocate the range? */
 void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
@@ -300,10 +301,11 @@ void sim_recapture_fail(sim_capture *capture);                          /* the c
 CUgraphNode sim_recapture_take(sim_queue *queue, CUgraphNodeType type); /* for the queue's call; NULL: it fails */
 bool sim_recapture_complete(const sim_capture *capture);                /* no node is left */
 
-/* What the node shall be; takes over the work. */
+/* Notes what the captured call makes of a node, if that differs from what the node is. Takes over the work. */
 void sim_recapture_compare(CUgraphNode node, sim_op *what, const CUDA_MEMCPY3D *copy, CUevent event);
 
-/* At the end of a call with sim_graph.unsettled, and its result. May release sim.lock meanwhile. */
+/* At the end of a call, if there is sim_graph.unsettled: takes and returns the call's result. May release sim.lock
+ * meanwhile. */
 CUresult sim_recapture_settle(CUresult result);
 
 /* ---- capture_work.c ---- */

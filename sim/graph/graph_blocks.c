@@ -110,7 +110,7 @@ static void drop_slot(sim_graph_slot *slot)
     free(slot);
 }
 
-/* Finds or makes it. */
+/* Returns the graph's arena on the device, made if it has none. NULL without memory. */
 static sim_graph_arena *arena_of(CUgraph graph, sim_device *device)
 {
     for (CUgraphNode node = graph->first; node; node = node->next) {
@@ -142,7 +142,7 @@ static sim_graph_slot *open_slot(CUgraph graph, sim_device *device, uint64_t byt
     return slot;
 }
 
-/* An address of the graph, with enough room, whose allocations are all freed before the new node. */
+/* Finds an address of the graph with enough room, whose allocations are all freed before the new node. NULL: none. */
 static sim_graph_slot *find_slot(CUgraphNode for_node, sim_device *device, uint64_t bytes)
 {
     CUgraph graph = for_node->graph;
@@ -248,7 +248,7 @@ static bool frees(CUgraph graph, const sim_graph_memory *memory)
     return false;
 }
 
-/* Its own graph frees it, or others do, each once. */
+/* Whether a node of the graph may free the memory: either its own graph frees it, or others do, each once. */
 static bool may_free(const sim_graph_memory *memory, CUgraph graph)
 {
     bool own = memory->graph == graph->id;
@@ -363,7 +363,7 @@ CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribu
 
 /* ---- end of the process ---- */
 
-/* Unfreed allocations. Operations are gone already. */
+/* Releases allocations that were not freed. Operations are gone already. */
 void sim_graph_memories_close(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {

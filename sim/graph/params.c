@@ -2,7 +2,7 @@
  * of fills: exec.c checks them at instantiation. */
 #include "graph/graph.h"
 
-/* NULL: the current one. */
+/* Finds the context that parameters name; NULL names the current one. */
 static CUresult context_of(CUcontext given, sim_context **context)
 {
     if (!given)
@@ -56,7 +56,7 @@ CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, 
 
 /* ---- copies ---- */
 
-/* A copy of one row becomes a plain copy. */
+/* Returns a copy of one row as a plain copy, others as they are. */
 static sim_op simplest(const sim_op *what)
 {
     if (what->work.rows.rows > 1 || what->work.rows.planes > 1)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parameters that a call has found different; settled at its end. */
+/* A node's new parameters, found by a captured call; asked for and applied at the call's end. */
 typedef struct difference {
     struct difference *next;
     CUgraphNode node;
@@ -215,7 +215,7 @@ static CUDA_KERNEL_NODE_PARAMS_v3 kernel_params(const sim_op *what)
     };
 }
 
-/* Of values only the type is said. */
+/* Describes a node for the program's callback; of nodes for values only the type is given. */
 static CUgraphNodeParams describe(CUgraphNodeType type, const sim_op *what, const CUDA_MEMCPY3D *copy, CUevent event)
 {
     CUgraphNodeParams params;
@@ -245,7 +245,7 @@ static CUgraphNodeParams describe(CUgraphNodeType type, const sim_op *what, cons
     return params;
 }
 
-/* Releases sim.lock meanwhile; then anything may be gone. */
+/* Asks the program's callback. Releases sim.lock meanwhile, after which anything may be gone. */
 static bool program_agrees(const sim_recapture *recapture, const difference *one)
 {
     CUgraphNode node = one->node;

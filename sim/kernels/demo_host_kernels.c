@@ -17,7 +17,7 @@ static uint32_t number_of(const strata_sim_launch *launch, unsigned index)
     return value;
 }
 
-/* NULL after an illegal access, or if there are no floats. */
+/* Declares an input as read, and returns it. NULL after an illegal access, or if there are no floats. */
 static const float *input(strata_sim_launch *launch, unsigned index, size_t floats)
 {
     const uint64_t address = address_of(launch, index);

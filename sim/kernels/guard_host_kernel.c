@@ -29,7 +29,7 @@ static bool all_are(const unsigned char *at, uint64_t bytes, unsigned char expec
     return bytes == 0 || (at[0] == expected && memcmp(at, at + 1, (size_t)bytes - 1) == 0);
 }
 
-/* Compares bytes only where a stride differs. */
+/* Compares stride by stride, and byte by byte only where a stride differs. */
 static void judge(const unsigned char *at, const checked_piece *piece, guard_verdict *verdict)
 {
     unsigned char expected = (unsigned char)piece->expected;
@@ -73,7 +73,7 @@ void sim_guard_check(strata_sim_launch *launch)
 
 enum { FILL_BLOCK = 0x10000, FILL_DEAD = 0x20000, FILL_SILENT = 0x40000 }; /* strata_guard_fill_how */
 
-/* NULL after an illegal access, or if there are no bytes. */
+/* Declares bytes as written, and returns them. NULL after an illegal access, or if there are no bytes. */
 static char *declare(strata_sim_launch *launch, uint64_t address, uint64_t bytes)
 {
     if (bytes == 0 || !launch->declare_write(launch, address, bytes))

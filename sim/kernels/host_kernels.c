@@ -90,7 +90,7 @@ static void compare_bytes(const unsigned char *at, uint64_t offset, uint64_t byt
     }
 }
 
-/* Compares bytes only where a stride of words differs. */
+/* Compares strides of words, and bytes only where a stride differs. */
 static pattern_verdict compare(const unsigned char *at, uint64_t bytes, uint64_t seed)
 {
     pattern_verdict verdict = {.first = UINT64_MAX};

@@ -45,8 +45,9 @@ struct CUmod_st {
 };
 
 CUresult sim_ptx_parse(const char *text, sim_ptx_entry **entries, sim_ptx_global **globals);
-/* A copy of the PTX in a fatbin, which is the caller's to free. NO_BINARY_FOR_GPU: it has none, or only compressed or
- * newer one. No answer of a GPU is recorded. */
+
+/* Copies the PTX in a fatbin, for the caller to free. NO_BINARY_FOR_GPU: there is none, or only compressed or newer
+ * PTX. No answer of a GPU is recorded. */
 CUresult sim_fatbin_copy_ptx(const void *image, char **text);
 void sim_ptx_free(sim_ptx_entry *entries, sim_ptx_global *globals);
 void sim_module_free(CUmodule module);

@@ -114,7 +114,7 @@ static bool set_conditional(strata_sim_launch *launch, CUgraphConditionalHandle 
     return set;
 }
 
-/* A loop of a graph runs the same launch again. */
+/* Resets what an earlier run left: a loop of a graph runs the same launch again. */
 bool sim_kernel_run(sim_op *op)
 {
     sim_kernel_launch *kernel = op->work.kernel;

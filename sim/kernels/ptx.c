@@ -144,7 +144,7 @@ static bool add_parameter(sim_ptx_entry *entry, const ptx_variable *variable)
     return count <= SIM_MAX_PARAMETERS;
 }
 
-/* The parameters in parentheses, if any. */
+/* Reads the parameters in parentheses, if there are any. */
 static bool read_parameters(ptx_reader *reader, sim_ptx_entry *entry)
 {
     ptx_reader before = *reader;
@@ -203,7 +203,7 @@ static CUresult read_global(ptx_reader *reader, sim_ptx_global **globals)
     return is(reader, "=") ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_PTX;
 }
 
-/* Only braces matter. The reader stands on the first one. */
+/* Skips a body, from its first brace, on which the reader stands, to its last; nothing else in it matters. */
 static bool skip_body(ptx_reader *reader)
 {
     size_t depth = 1;
@@ -221,7 +221,7 @@ static bool is_header(const ptx_reader *reader)
     return is(reader, ".version") || is(reader, ".target") || is(reader, ".address_size");
 }
 
-/* What follows a header directive, which no mark ends: words with commas between. */
+/* Skips what follows a header directive, which no mark ends: words with commas between. */
 static bool skip_header(ptx_reader *reader)
 {
     ptx_reader ahead;
@@ -235,7 +235,7 @@ static bool skip_header(ptx_reader *reader)
     return true;
 }
 
-/* One directive with its operands, or one mark. */
+/* Reads one directive with its operands, or one mark. */
 static CUresult read_statement(ptx_reader *reader, sim_ptx_entry **entries, sim_ptx_global **globals, bool *inside)
 {
     if (!*inside && reader->token[0] != '.' && !is(reader, ";"))

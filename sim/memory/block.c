@@ -102,7 +102,7 @@ static bool inside(const sim_block *block, uint64_t address, uint64_t bytes)
     return offset <= block->bytes && bytes <= block->bytes - offset;
 }
 
-/* Adjacent maps hold a range together. */
+/* Whether the block holds the whole range, of a map together with those that adjoin it. */
 static bool holds(sim_block *block, uint64_t address, uint64_t bytes)
 {
     if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes))

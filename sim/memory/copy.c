@@ -110,7 +110,7 @@ sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 
 /* ---- fills ---- */
 
-/* The bytes from the first to the last; 0: more than any memory has. */
+/* Bytes of a fill from its first to its last; 0: more than any memory has. */
 static uint64_t extent_of(const sim_fill_request *fill)
 {
     uint64_t row = fill->count > SIM_MOST_MEMORY ? 0 : (uint64_t)fill->width * fill->count;

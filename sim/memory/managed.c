@@ -63,7 +63,7 @@ void sim_managed_destroy(sim_block *block)
     free(managed_of(block)->pages);
 }
 
-/* Holds the whole range; *first and *last are the pages touched. NULL: none. */
+/* The managed memory that holds the whole range; *first and *last are the pages touched. NULL: none. */
 sim_managed_memory *sim_managed_find(uint64_t address, size_t bytes, size_t *first, size_t *last)
 {
     sim_block *block = bytes > 0 ? sim_block_around(address, bytes) : NULL;
@@ -76,7 +76,7 @@ sim_managed_memory *sim_managed_find(uint64_t address, size_t bytes, size_t *fir
 
 /* ---- prefetching ---- */
 
-/* The host has one node, 0. */
+/* Checks a location, and tells where it is. The host has one node, 0. */
 static CUresult place(const CUmemLocation *location, sim_page_place *where)
 {
     switch (location->type) {
@@ -122,7 +122,7 @@ CUresult sim_managed_prefetch(uint64_t address, size_t bytes, const CUmemLocatio
     return CUDA_SUCCESS;
 }
 
-/* In the older interface: a device's number, or CU_DEVICE_CPU for the host. */
+/* The location that the older interface names by a device's number, or CU_DEVICE_CPU for the host. */
 CUmemLocation sim_managed_location_of(CUdevice device)
 {
     bool host = device == CU_DEVICE_CPU;
@@ -137,7 +137,7 @@ static bool type_known(CUmemLocationType type)
     return type >= CU_MEM_LOCATION_TYPE_DEVICE && type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-/* Where the location means nothing, it need not exist. */
+/* Whether the location suits the advice. Where the advice ignores it, it need not exist. */
 bool sim_managed_location_good(CUmem_advise advice, const CUmemLocation *location)
 {
     sim_page_place where;
@@ -166,7 +166,7 @@ static void set_accessed_by(sim_managed_page *page, const CUmemLocation *locatio
     page->accessed_by = by ? page->accessed_by | bit : page->accessed_by & ~bit;
 }
 
-/* Nodes of the host are not told apart. */
+/* The place that advice prefers. Nodes of the host are not told apart. */
 static sim_page_place preference(const CUmemLocation *location)
 {
     bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -199,7 +199,7 @@ static bool same(sim_page_place a, sim_page_place b)
     return a.type == b.type && a.id == b.id;
 }
 
-/* What pages disagree on is unsaid. */
+/* What the pages from first to last have in common; where they disagree, nothing is said. */
 sim_managed_page sim_managed_common_of(const sim_managed_page *pages, size_t first, size_t last)
 {
     sim_managed_page common = pages[first];
@@ -220,7 +220,7 @@ static int number_of(sim_page_place where)
     return node ? ON_HOST : where.id;
 }
 
-/* Devices in order, then the host; the rest is filled with "none". */
+/* Lists the devices in order, then the host; fills the rest with "none". */
 static void list_accessors(const sim_managed_page *page, int *numbers, size_t room)
 {
     size_t used = 0;

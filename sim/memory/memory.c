@@ -39,7 +39,7 @@ static CUresult settle(sim_block *block, bool without_host_edge)
     return block && block->id == id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Nothing that the program mapped or registered. */
+/* Whether this call may free the block; none frees what the program mapped or registered. */
 static bool freeable(const sim_block *block, bool pinned)
 {
     switch (block->kind) {
@@ -74,7 +74,7 @@ CUresult sim_memory_free(uint64_t address, bool pinned)
     return CUDA_SUCCESS;
 }
 
-/* Pinned memory cannot exceed the host's. */
+/* Whether the host has so much memory in all, which pinned memory cannot exceed. */
 static bool host_has(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

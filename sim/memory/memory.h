@@ -27,7 +27,7 @@ typedef struct sim_extent {
 
 bool sim_address_take(uint64_t bytes, uint64_t *address); /* whole pages */
 
-/* At a multiple of `alignment`, a power of two of at least a page; at `wish` if that is free. */
+/* As above, at a multiple of `alignment`, a power of two of at least a page; at `wish` if that is free. */
 bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish, uint64_t *address);
 void sim_address_give(uint64_t address, uint64_t bytes);
 void sim_address_close(void);
@@ -89,11 +89,11 @@ typedef struct sim_space {
 void sim_space_open(sim_space *space, sim_device *device);
 void sim_space_close(sim_space *space);
 
-/* `wait_for`, held for the caller, must be done before the queue may use the span; or NULL. Without a queue, only
- * common spans are taken. */
+/* Takes a span. *wait_for: NULL, or an operation, held for the caller, that must be done before the queue may use the
+ * span. Without a queue, only common spans are taken. */
 CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t bytes, sim_span **span, sim_op **wait_for);
 
-/* So that a free on that queue can be recorded. */
+/* Makes what is needed to record a free on that queue. False without memory. */
 bool sim_space_expect(sim_space *space, const sim_queue *queue);
 
 /* Frees the span once `op`, a free not yet submitted, is done; NULL: now. */
@@ -256,7 +256,7 @@ CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim
 bool sim_value_write(sim_op *op);
 bool sim_value_reached(sim_op *op); /* also true if the address is gone, which poisons the device */
 bool sim_value_satisfies(uint64_t found, uint64_t value, unsigned width, unsigned flags);
-void sim_value_bytes(const char *word, unsigned used, unsigned char *bytes); /* of halves in use, each at once */
+void sim_value_bytes(const char *word, unsigned used, unsigned char *bytes); /* reads used halves, each atomically */
 
 /* ---- device_memory.c ---- */
 
@@ -361,10 +361,12 @@ bool sim_value_found(const sim_value_request *value);    /* of a readable one: w
 CUresult sim_value_submit(sim_queue *queue, const sim_value_request *value, bool write);
 CUresult sim_values_submit(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops);
 
-/* Memory that the program maps. It appears in its reservation's window: work over neighbouring maps finds its bytes
- * side by side, as on a device. */
+/* ---- vmm_*.c: memory that the program maps ----
+ *
+ * A map appears in its reservation's window: work over neighbouring maps finds its bytes side by side, as on a device.
+ */
 
-/* For the checker: bytes that may have several addresses. Physicals with the same file share one. */
+/* Bytes that may have several addresses, for the checker. Physicals with the same file share one. */
 typedef struct sim_piece {
     uint32_t references; /* physicals, and shadows among the views */
     sim_shadow *views;   /* by next_view */

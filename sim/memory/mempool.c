@@ -83,7 +83,7 @@ static CUresult allocate(sim_queue *queue, CUmemoryPool pool, size_t bytes, CUde
     return CUDA_SUCCESS;
 }
 
-/* A capture of this stream records the call; one of another stream may be invalidated. */
+/* Finds the queue for a call. A capture of its stream records the call; one of another stream may be invalidated. */
 static CUresult queue_of(CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_queue_for_work(stream, queue);

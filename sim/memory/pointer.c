@@ -36,7 +36,7 @@ static pointer_mapping mapping_of(const sim_block *block)
     return (pointer_mapping){block->address - offset % SIM_CHUNK, SIM_CHUNK};
 }
 
-/* Of a map, the whole reservation. */
+/* The range that a block is part of: of a map, the whole reservation. */
 static pointer_mapping range_of(sim_block *block)
 {
     if (block->kind == SIM_BLOCK_MAPPED) {
@@ -70,7 +70,7 @@ static unsigned long long handle_types_of(sim_block *block)
     return block->pool ? (unsigned long long)block->pool->handle_types : 0;
 }
 
-/* CUDA_ERROR_INVALID_VALUE: no such attribute. */
+/* Writes an attribute. CUDA_ERROR_INVALID_VALUE: unknown, or the block has none. */
 static CUresult describe(sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
 {
     bool host = sim_block_is_host(block);
@@ -145,7 +145,7 @@ static CUresult describe(sim_block *block, uint64_t address, CUpointer_attribute
     return CUDA_SUCCESS;
 }
 
-/* What cuPointerGetAttributes gives for want of an answer. */
+/* Writes what cuPointerGetAttributes gives where an attribute has no answer. */
 static void zero(void *data, CUpointer_attribute attribute)
 {
     switch (attribute) {

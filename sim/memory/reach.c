@@ -24,7 +24,8 @@ static bool pool_allows(CUmemoryPool pool, const sim_context *context)
     return pool->access[context->device->ordinal] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Copies between devices go through the host where they must: they need access to mapped memory only. */
+/* Whether the context's work may touch the block. A copy between devices may go through the host, so that it needs
+ * access to mapped memory only. */
 static bool allowed(sim_block *block, const sim_context *context, uint64_t end, sim_toucher by, bool write)
 {
     bool own = block->device == context->device;

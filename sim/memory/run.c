@@ -99,7 +99,7 @@ static void discard_rows(sim_op *op)
     free(op->work.rows.staged);
 }
 
-/* A free that never runs takes its block along. */
+/* Releases the block of a free that never runs. */
 static void abandon_free(sim_op *op)
 {
     if (!op->work.block->graph)

@@ -50,7 +50,7 @@ static void set_free_point(sim_span *span, uint64_t position, sim_op *op)
         op->span = span;
 }
 
-/* The spans are neighbours, free and in no tree. */
+/* Merges two neighbours, free and in no tree, into the left one. */
 static void absorb(sim_span *left, sim_span *right)
 {
     sim_op *forgotten = right->op;
@@ -69,7 +69,7 @@ static bool alike(const sim_span *a, const sim_span *b)
     return a && b && a->free && b->free && a->bin == b->bin;
 }
 
-/* The span is free and in no tree. Returns it, coalesced with its neighbours. */
+/* Puts a free span into its tree, coalesced with its neighbours, and returns the whole. */
 static sim_span *settle_in(sim_span *span)
 {
     if (alike(span, span->next)) {
@@ -141,7 +141,7 @@ static void unreserve(sim_space *space, uint64_t bytes)
     space->reserved -= bytes;
 }
 
-/* One span, in no tree. */
+/* Makes an extent of one span, which is in no tree. NULL without memory. */
 static sim_extent *open_extent(sim_space *space, uint64_t bytes)
 {
     sim_extent *extent = calloc(1, sizeof *extent);
@@ -210,7 +210,7 @@ static void close_extent(sim_extent *extent)
 
 /* ---- growing and shrinking ---- */
 
-/* The span is in no tree. The second part is like the first. */
+/* Cuts a span that is in no tree; the part behind has the same state. False without memory. */
 static bool split(sim_span *span, uint64_t bytes)
 {
     if (span->bytes == bytes)
@@ -231,7 +231,7 @@ static bool split(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* The span is free and in no tree; the rest goes into its tree. */
+/* Cuts a free span that is in no tree; the part behind goes into its tree. False without memory. */
 static bool cut_to(sim_span *span, uint64_t bytes)
 {
     bool whole = span->bytes == bytes;
@@ -242,7 +242,7 @@ static bool cut_to(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* No allocation is in it yet. */
+/* Marks the span's bytes as touched, and for memory debuggers as of no allocation. */
 static void touch(const sim_span *span)
 {
     sim_extent *extent = span->extent;
@@ -269,7 +269,7 @@ static bool mappable(const sim_span *span)
     return span && (span->hole || (span->free && !span->bin));
 }
 
-/* Bytes to map; UINT64_MAX: something is in the way. */
+/* Bytes to map for so many from this span on; UINT64_MAX: something in use is in the way. */
 static uint64_t missing_at(const sim_span *span, uint64_t bytes)
 {
     uint64_t missing = 0;
@@ -300,7 +300,7 @@ static sim_span *best_place(const sim_space *space, uint64_t bytes, uint64_t *mi
     return best;
 }
 
-/* The first bytes become a free span in no tree. */
+/* Gives a hole's first bytes memory, in whole chunks: they become a free span in no tree. False without memory. */
 static bool fill_hole(sim_span *hole, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
@@ -313,7 +313,8 @@ static bool fill_hole(sim_span *hole, uint64_t bytes)
     return true;
 }
 
-/* The span then has at least so many bytes and is in no tree; after a failure it is in its own. */
+/* Joins a span with those behind it until it has at least so many bytes, and takes it out of its tree. False: without
+ * memory; the span is in its tree. */
 static bool join_from(sim_span *span, uint64_t bytes)
 {
     if (span->hole) {
@@ -337,7 +338,7 @@ static bool join_from(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* A hole of at least so many bytes, if possible with room for all that the pool may hold. */
+/* Makes an extent that is one hole of at least so many bytes, if possible with room for all that the pool may hold. */
 static sim_span *open_range(sim_space *space, uint64_t bytes)
 {
     uint64_t most =
@@ -364,7 +365,7 @@ static sim_span *grow_pool(sim_space *space, uint64_t bytes)
     return span && fits(space, missing) && join_from(span, bytes) ? span : NULL;
 }
 
-/* The span is in no tree, and may be larger. */
+/* Returns a span with memory from the device, which is in no tree, and may be larger; NULL: there is none. */
 static sim_span *grow(sim_space *space, uint64_t bytes)
 {
     if (bytes > SIM_MOST_MEMORY)
@@ -460,7 +461,7 @@ static sim_span *best_fit(const sim_tree *tree, uint64_t bytes)
     return span_of(sim_tree_ceiling(tree, bytes, 0));
 }
 
-/* Among what needs no wait: the queue's own frees and common spans. */
+/* Finds a span that needs no wait: the queue's own frees, and common ones. */
 static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     sim_span *common = best_fit(&space->common, bytes);
@@ -471,7 +472,7 @@ static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64
     return common;
 }
 
-/* Among other queues' frees that this queue is known to come after. */
+/* Finds a span among other queues' frees that this queue is known to come after. */
 static sim_span *find_followed(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
@@ -500,7 +501,7 @@ static sim_span *find_pending(const sim_space *space, uint64_t bytes)
     return best;
 }
 
-/* The device had time enough: all frees run but those behind an unfinished host function. */
+/* Lets all frees run, as if the device had had time enough, but those behind an unfinished host function. */
 static void let_frees_finish(sim_space *space)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
@@ -515,7 +516,7 @@ static void let_frees_finish(sim_space *space)
     sim_run_chosen();
 }
 
-/* Of other pools, what the host has seen to be free: measured on an H200, docs/measurements.md. */
+/* Makes other pools give back what the host has seen to be free, as an H200 does (docs/measurements.md). */
 static void make_room(sim_space *space)
 {
     let_frees_finish(space);
@@ -554,7 +555,7 @@ static sim_span *take_pending(sim_space *space, const sim_queue *queue, uint64_t
     return span;
 }
 
-/* Prefers fresh memory to a wait. */
+/* In this order: what needs no wait, fresh memory, what must be waited for, and what other pools give back. */
 CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t asked, sim_span **span, sim_op **wait_for)
 {
     uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
@@ -624,7 +625,7 @@ void sim_space_freed(sim_span *span)
     span->extent->space->unsettled = true;
 }
 
-/* Those freed up to there. */
+/* Moves the spans that were freed up to that position, and whose frees have run, to the common tree. */
 static void settle_bin(sim_bin *bin, uint64_t position)
 {
     sim_span *span = best_fit(&bin->by_size, 0);
@@ -656,7 +657,7 @@ static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t com
     return sim_clock_position(seen->knows, slot, component);
 }
 
-/* Whether the host learns of a finished free. */
+/* Settles the frees that the host has seen finished. True: there are some. */
 static bool news(sim_space *space, const sim_point *seen)
 {
     bool any = space->unseen && !seen;
@@ -672,8 +673,8 @@ static bool news(sim_space *space, const sim_point *seen)
     return any;
 }
 
-/* What the host has seen finished comes before all that it submits from now on. A pool now returns what exceeds its
- * threshold. */
+/* What the host has seen finished comes before all that it submits from now on. If that is news, a pool returns what
+ * exceeds its threshold. */
 void sim_space_observe(sim_space *space, const sim_point *seen)
 {
     if (!news(space, seen))

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Pools' and managed memory cannot hold such values. */
+/* Whether the block may hold such values: pools' and managed memory may not. */
 static bool has_values(const sim_block *block)
 {
     return block && (sim_block_is_host(block) || block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_MAPPED);
@@ -52,7 +52,7 @@ CUresult sim_value_submit(sim_queue *queue, const sim_value_request *value, bool
 
 /* ---- running ---- */
 
-/* Poisons the device if the value is not there. */
+/* Returns the value's bytes; if they are not there, poisons the device, and returns NULL. */
 static char *reach(const sim_op *op, bool write)
 {
     char *at = sim_touch(op->context, op->work.value.address, op->work.value.width, SIM_BY_KERNEL, write);
@@ -164,7 +164,7 @@ static CUresult check_one(const sim_queue *queue, const CUstreamBatchMemOpParams
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* All are checked before the first is submitted. Barriers are for memory that is seen out of order, unlike here. */
+/* All are checked before the first is submitted. Barriers do nothing: memory is seen in order here. */
 CUresult sim_values_submit(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
 {
     CUresult result = CUDA_SUCCESS;

@@ -21,7 +21,7 @@ static void hide(char *place, uint64_t bytes)
     mmap(place, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* Reserved addresses have only maps. */
+/* The first map in a part of a reservation, which has no blocks but maps. NULL: none. */
 static sim_map *first_map(uint64_t address, uint64_t end)
 {
     sim_map *map = sim_map_at(address);
@@ -132,7 +132,7 @@ static bool flags_known(CUmemAccess_flags flags)
            flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* The host can be given access to its own memory only. */
+/* Checks a wish for access. The host can be given access to its own memory only. */
 static CUresult check_access(const sim_map *map, const CUmemAccessDesc *access)
 {
     if (names_host(&access->location))

@@ -60,7 +60,7 @@ static bool find_bytes(sim_physical *physical)
     return room;
 }
 
-/* A forked child shares the common file: only the parent drops bytes there. */
+/* Drops the bytes of memory that is gone. In the common file, which a forked child shares, only the parent does. */
 static void lose_bytes(const sim_physical *physical)
 {
     if (physical->own_file) {
@@ -71,7 +71,7 @@ static void lose_bytes(const sim_physical *physical)
     }
 }
 
-/* Memory with several handles is counted until the last is gone. */
+/* Takes memory out of the device's used bytes; another physical with the same file counts for it from then on. */
 static void uncount(const sim_physical *physical)
 {
     sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
@@ -112,7 +112,7 @@ void sim_physicals_close(void)
 
 /* ---- creating ---- */
 
-/* NULL and success: on the host. */
+/* Finds the device of a location. NULL and success: it is on the host. */
 static CUresult locate(const CUmemLocation *location, sim_device **device)
 {
     *device = NULL;

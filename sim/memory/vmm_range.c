@@ -23,7 +23,7 @@ static char *open_window(uint64_t bytes)
     return window == MAP_FAILED ? NULL : window;
 }
 
-/* The driver takes addresses in units. Small ranges share one, and cannot wish for a place in it. */
+/* The driver takes addresses in units. Small ranges share one, so that their wish for an address is ignored. */
 CUresult sim_range_reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment, uint64_t wish)
 {
     uint64_t least = bytes < UNIT ? SIM_PAGE : UNIT;

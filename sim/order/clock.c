@@ -136,7 +136,7 @@ static sim_clock *own(sim_clock **owner, uint32_t slots)
     return clock;
 }
 
-/* In steps: a clock seldom grows. */
+/* Slots for a clock with this one, in steps, so that it seldom grows. */
 static uint32_t room_for(uint32_t slot)
 {
     enum { STEP = 8 };

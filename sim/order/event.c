@@ -18,8 +18,8 @@ void sim_event_free(CUevent event)
     sim_slab_give(&sim_order.events, event);
 }
 
-/* Handles of events that ended with a primary context, once it has begun anew: a real driver may give them to new
- * objects, so that a call with the old event sees another one. */
+/* Makes the handle of one event free that ended with a primary context, once that has begun anew: a real driver may
+ * give it to a new object, so that a call with the old event sees another one. */
 static void free_one_ended(const sim_context *context)
 {
     CUevent event = NULL;
@@ -118,7 +118,7 @@ CUresult sim_event_query(CUevent event)
     return event->context->device->poison;
 }
 
-/* The event may be recorded or destroyed meanwhile. */
+/* Holds the record that it waits for: the event may be recorded again or destroyed meanwhile. */
 CUresult sim_event_wait(CUevent event)
 {
     sim_context *context = event->context;

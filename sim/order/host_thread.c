@@ -65,7 +65,7 @@ static void make_plain_call(void)
     free(first);
 }
 
-/* The process may have no other thread left. */
+/* Waits, and now and then looks whether the process has no other thread left. */
 static void wait_for_work(void)
 {
     struct timespec until;
@@ -151,7 +151,7 @@ static void forget_plain_calls(void)
     }
 }
 
-/* Drops the call once the thread is stopping. */
+/* Drops the call once the thread is stopping, or without memory. */
 void sim_host_thread_call(CUhostFn function, void *data)
 {
     plain_call *made = host.stopping ? NULL : malloc(sizeof *made);

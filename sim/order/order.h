@@ -73,8 +73,8 @@ sim_clock *sim_clock_hold(sim_clock *clock);
 void sim_clock_drop(sim_clock *clock);
 uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t component);
 
-/* The clock's owner comes after the point. Out of memory: sets sim_order.joins_lost; pools then reuse less, and the
- * checker stops. */
+/* Enters into a clock that its owner comes after the point. Out of memory: sets sim_order.joins_lost; pools then reuse
+ * less, and the checker stops. */
 void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *point);
 
 /* Counts a record or a wait. idle: it added no order (a wait: sim_order.joined, cleared before, is still false). */
@@ -222,10 +222,10 @@ typedef struct sim_heap {
     size_t capacity;
 } sim_heap;
 
-/* Reserves for the next operation of the queue (NULL: of none), with `extra` more dependencies. */
+/* Reserves memory for the next operation of the queue (NULL: of none), with `extra` more dependencies. */
 bool sim_op_reserve(const sim_queue *queue, size_t extra);
 
-/* For operations of no queue, `edges` in all. */
+/* As above, for several operations of no queue, with `edges` dependencies in all. */
 bool sim_op_reserve_many(size_t ops, size_t edges);
 
 /* A new operation at the end of the queue (NULL: of none), ordered as the stream demands, with room for `extra` more
@@ -233,13 +233,15 @@ bool sim_op_reserve_many(size_t ops, size_t edges);
 sim_op *sim_op_create(sim_context *context, sim_queue *queue, sim_op_kind kind, size_t extra);
 sim_op *sim_op_detached(sim_context *context, sim_op_kind kind); /* unordered, never runs */
 
-/* The op comes after `on` (submitted or NULL). For every edge that the program asked for: enters the clocks. */
+/* Orders the op after `on` (submitted, or NULL: nothing), in the clocks, too. For every edge that the program asked
+ * for. */
 void sim_op_depend(sim_op *op, sim_op *on);
 
 /* As sim_op_depend, for order without an operation to wait for. Before submission. */
 void sim_op_join(sim_op *op, const sim_point *point);
 
-/* Only blocks: the driver's own edge, or one whose point the caller joins. */
+/* Makes the op wait for `on`, and leaves the clocks alone: for the driver's own edges, and where the caller joins the
+ * point. */
 void sim_op_await(sim_op *op, sim_op *on);
 void sim_op_submit(sim_op *op);
 sim_op *sim_op_hold(sim_op *op);
@@ -253,7 +255,7 @@ void sim_op_run(sim_op *op);
 /* Runs an operation of the caller's, which keeps its work, as a part of `part_of`, which runs. Its context, kind, work,
  * chain and clock are set, and its only reference is the caller's. */
 void sim_op_run_part(sim_op *op);
-void sim_op_begin_part(sim_op *op); /* its place in the order */
+void sim_op_begin_part(sim_op *op); /* gives it its place in the order */
 void sim_op_end_part(sim_op *op);
 void sim_op_discard(sim_op *op); /* frees what it owns */
 void sim_op_complete(sim_op *op);
@@ -268,7 +270,7 @@ void sim_need_everything(void); /* all submitted work */
 /* One of `count`: early takes the first, late the last, random draws for the operation and the step. */
 size_t sim_op_pick(const sim_op *op, uint64_t step, size_t count);
 
-/* NULL: done. Returns what the driver returns after a wait. Releases sim.lock meanwhile. */
+/* The host waits for the op (NULL: none). Returns what the driver returns after a wait. Releases sim.lock meanwhile. */
 CUresult sim_op_wait(sim_context *context, sim_op *op);
 CUresult sim_op_wait_without_host_edge(sim_context *context, sim_op *op); /* host clock unchanged */
 
@@ -358,7 +360,7 @@ struct CUevent_st {
     sim_nodes captured; /* nodes that it then stood for */
 };
 void sim_event_free(CUevent event);
-void sim_event_strip(CUevent event); /* with its primary context: the handle stays */
+void sim_event_strip(CUevent event); /* ends it with its primary context; the handle stays */
 
 /* ---- event.c ---- */
 
@@ -428,7 +430,7 @@ typedef struct sim_thread {
     size_t depth;
     size_t capacity;
     CUstreamCaptureMode mode;
-    sim_queue **queues; /* per-thread default streams, one a context used */
+    sim_queue **queues; /* per-thread default streams, one for each context used */
     size_t queue_count;
 } sim_thread;
 
@@ -529,7 +531,7 @@ typedef struct sim_op_type {
     bool (*run)(sim_op *op);             /* false: illegal access; NULL: no work */
     void (*discard)(sim_op *op);         /* frees what the operation owns; may be NULL */
     void (*abandon)(sim_op *op);         /* in addition, of one that never runs; may be NULL */
-    bool (*reached)(sim_op *op);         /* is it over? Else it is asked again later; NULL: it is */
+    bool (*reached)(sim_op *op);         /* whether it is over; if not, asked again later; NULL: always */
     uint64_t (*bytes)(const sim_op *op); /* moved, for the simulated time; NULL: none */
     bool bookkeeping;                    /* runs after a failure, too */
 } sim_op_type;
@@ -543,7 +545,7 @@ typedef struct sim_memory_hooks {
     /* submitted and running: NULL without a memory debugger. */
     void (*submitted)(const sim_op *op);
     void (*running)(const sim_op *op);
-    void (*seen)(sim_device *device, const sim_point *seen); /* the host has seen it; NULL: all work of the device */
+    void (*seen)(sim_device *device, const sim_point *seen); /* the host knows it is done; NULL: all of the device */
     void (*queue_gone)(const sim_queue *queue);
 } sim_memory_hooks;
 
@@ -571,7 +573,7 @@ typedef struct sim_check_hooks {
     bool on; /* false: the next three are not called and may be NULL */
     void (*submitted)(sim_op *op);
     void (*running)(sim_op *op);
-    uint64_t (*completed)(sim_op *op);       /* or never to run; returns the order of the last access record */
+    uint64_t (*completed)(sim_op *op);       /* also if it never runs; returns the order of the last access record */
     void (*host_function)(const sim_op *op); /* on the host thread, before the call */
     sim_made (*made)(void);                  /* the call that makes a node */
 

@@ -26,7 +26,7 @@ sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned fl
     return queue;
 }
 
-/* For later waits for the whole context. */
+/* Keeps the work of a queue that goes, for later waits for the whole context. */
 static void remember_work(sim_queue *queue)
 {
     sim_point point = sim_queue_point(queue);
@@ -77,7 +77,7 @@ size_t sim_queue_order_room(const sim_queue *queue)
     return queue->kind == SIM_QUEUE_LEGACY ? queue->context->queue_count + 1 : 2;
 }
 
-/* True if new. */
+/* Orders the op after the other queue's work. True if that order is new to the queue. */
 static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 {
     sim_point work = sim_queue_point(other);

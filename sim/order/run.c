@@ -30,7 +30,7 @@ static strata_sim_work kind_of(const sim_op *op)
     return STRATA_SIM_WORK_EVENT;
 }
 
-/* Simulated ns, the same in every run. */
+/* Simulated time of an operation in ns, which is the same in every run. */
 static uint64_t duration(const sim_op *op)
 {
     strata_sim_work kind = kind_of(op);

@@ -86,7 +86,8 @@ size_t sim_op_pick(const sim_op *op, uint64_t step, size_t count)
     return sim.settings.policy == STRATA_SIM_LATE ? count - 1 : sim_mix(draw(op, 3) + step) % count;
 }
 
-/* From when it may run. Of eight: three at once, three within 8 calls, one within 64, one as late as it can be. */
+/* After how many driver calls an operation may run. Of eight: three at once, three within 8 calls, one within 64, one
+ * as late as it can be. */
 static uint64_t delay(const sim_op *op)
 {
     uint64_t random = draw(op, 1);
@@ -136,7 +137,7 @@ void sim_op_became_ready(sim_op *op)
     sim_heap_push(&sim_order.delayed, op);
 }
 
-/* A running operation waits for nothing. */
+/* Whether an operation still has to be marked as needed. A running one waits for nothing. */
 static bool to_be_marked(const sim_op *op)
 {
     return !op->needed && op->state != SIM_OP_RUNNING;
@@ -201,7 +202,8 @@ void sim_tick(void)
     sim_run_chosen();
 }
 
-/* Only the host thread signals progress: memory that waits for values read is polled. */
+/* Waits for a signal of the host thread. Memory that waits for values read is polled, since other writers signal
+ * nothing. */
 static void wait_for_progress(void)
 {
     enum { GLANCE_NS = 200000, SECOND_NS = 1000000000 };
@@ -219,7 +221,7 @@ static void wait_for_progress(void)
     pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
 }
 
-/* The caller holds the operation. False if the driver ended meanwhile. */
+/* Lets the operation run, which the caller holds, and waits until it is done. False if the driver ended meanwhile. */
 static bool wait_until_done(sim_op *op)
 {
     sim_op_need(op);

@@ -45,7 +45,7 @@ static bool busy(const sim_queue *queue, bool force)
     return queue->tail != NULL;
 }
 
-/* The legacy stream is busy while any blocking stream is. */
+/* Whether the stream is busy; the legacy stream is while any blocking stream is. `force`: lets the work run. */
 static bool any_busy(sim_queue *queue, bool force)
 {
     if (queue->kind != SIM_QUEUE_LEGACY)
@@ -74,7 +74,7 @@ CUresult sim_stream_query(sim_queue *queue)
     return CUDA_ERROR_NOT_READY;
 }
 
-/* For a call that asks for the stream's progress. */
+/* Checks the captures for a call that asks for the stream's progress. */
 CUresult sim_stream_guard_wait(sim_queue *queue)
 {
     CUresult result = sim_capture_guard_queue(queue);

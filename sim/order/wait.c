@@ -1,7 +1,7 @@
 /* Waits of the host for streams and contexts. */
 #include "order/order.h"
 
-/* A mark after all work of the context or of its blocking streams. NULL without memory. */
+/* Makes a mark after all work of the context, or of its blocking streams. NULL without memory. */
 static sim_op *join(sim_context *context, bool only_blocking)
 {
     sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
@@ -33,7 +33,7 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool hos
     return result;
 }
 
-/* The stream may get more work or end meanwhile. */
+/* Waits for the work so far: the stream may get more, or end, meanwhile. */
 CUresult sim_queue_wait(sim_queue *queue)
 {
     sim_context *context = queue->context;

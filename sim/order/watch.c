@@ -14,7 +14,7 @@ void sim_op_watch(sim_op *op)
     sim_order.watching = op;
 }
 
-/* Unlinked first: completing it may add others to the list. */
+/* Takes an operation that is over out of the list, or returns NULL. Its completion may add others to the list. */
 static sim_op *take_reached(void)
 {
     sim_op **link = &sim_order.watching;
@@ -36,7 +36,7 @@ static bool host_waits(void)
     return false;
 }
 
-/* A host function that runs needs nothing more, and the lock. */
+/* Whether the queue has work that can be let run. A host function that runs already needs nothing more but the lock. */
 static bool may_go_on(const sim_queue *queue)
 {
     return queue->tail && !queue->tail->needed && queue->tail->state != SIM_OP_RUNNING;

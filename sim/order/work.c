@@ -101,7 +101,7 @@ static void continue_chain(sim_op *op, const sim_op *on)
     }
 }
 
-/* An operation without a queue needs a position only for the checker. */
+/* Gives an operation its point in the order. Without a queue it needs a position only for the checker. */
 static void take_place(sim_op *op)
 {
     if (op->queue) {
@@ -173,7 +173,7 @@ void sim_op_await(sim_op *op, sim_op *on)
     op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
 }
 
-/* The host may be about to release the operation. */
+/* Whether the host can end the operation: by the return of a function, or by writing a value. */
 static bool held_by_host(const sim_op *op)
 {
     return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT_VALUE;
@@ -284,7 +284,7 @@ void sim_op_end_part(sim_op *op)
     op->chain = NULL;
 }
 
-/* An operation that never runs. The block of a free is released, too. */
+/* Releases an operation that never runs, and the block of a free with it. */
 static void abandon(sim_op *op)
 {
     if (op->references == 0)

@@ -41,7 +41,7 @@ static inline void free_block(test_fixture *fixture, const strata_block *block)
 static char directory[] = "/tmp/strata-budget-XXXXXX";
 static pid_t maker;
 
-/* Only in the process that made it, since a sweep forks. */
+/* Removes the directory, in the process that made it alone, since a sweep forks. */
 static inline void remove_directory(void)
 {
     char command[256];

@@ -6,7 +6,7 @@
 
 #include "support/driver.h"
 
-/* Between calls no charge is in flight; the next refusal would wait for it. */
+/* Checks that no charge is in flight, as between calls: the next refusal would wait for it. */
 static inline void check_no_flight(const strata_budget_account *account)
 {
     uint32_t position = 0;

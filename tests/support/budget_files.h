@@ -61,13 +61,13 @@ static inline void check_refused(const char *name, const char *words)
     assert_null(shared);
 }
 
-/* As the layer does: within the lease, else with more of it. */
+/* Charges bytes as the layer does: within the lease, else with more of it. */
 static inline bool take(budget_shared *shared, uint64_t bytes)
 {
     return shared_take(shared, bytes) || (shared_make_room(shared, bytes, 0) && shared_take(shared, bytes));
 }
 
-/* A complete file that no process has open, for writing. Call edit_end before the library opens it. */
+/* Opens a complete file that no process has open, for writing. Call edit_end before the library opens it. */
 static inline shared_file *edit_begin(const char *name)
 {
     shared_close(open_budget(name));
@@ -102,7 +102,7 @@ typedef struct holder {
     int to;
 } holder;
 
-/* A process that locks bytes of a file until holder_stop, or for some milliseconds. */
+/* Starts a process that locks bytes of a file until holder_stop, or for some milliseconds. */
 static inline holder keep_locked(const char *path, off_t from, off_t count, int milliseconds)
 {
     int there[2], ready[2];

@@ -101,7 +101,7 @@ _Noreturn void test_child_leave(int status)
     _exit(status);
 }
 
-/* Without exit handlers, since a child may fail inside of one. */
+/* Ends the child without exit handlers, since it may fail inside of one. */
 static _Noreturn void fail_child(void)
 {
     fflush(NULL);

@@ -24,7 +24,7 @@ static inline void close_body(test_fixture *fixture, CUstream body)
     check_ok(strata_capture_body_close(fixture->runtime, body));
 }
 
-/* For main: false, with a message, where the driver has none. */
+/* For main: whether the driver has conditional nodes; else false, with a message. */
 static inline bool conditionals_can_be_tested(void)
 {
     if (test_cu()->GraphConditionalHandleCreate)

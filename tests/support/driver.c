@@ -32,7 +32,7 @@ static _Noreturn void refuse_unopened(const char *name)
 STRATA_ENTRY_POINTS(UNOPENED)
 #undef UNOPENED
 
-/* Opening the driver replaces them. */
+/* Fills the table with functions that end the process, until the driver is opened. */
 static __attribute__((constructor)) void fill_unopened(void)
 {
 #define FILL(need, name, version, parameters, arguments) strata_cu.name = unopened_##name;
@@ -76,7 +76,8 @@ static void find_control(const char *path)
     find(library, "strata_sim_clear_reports", &control.clear_reports);
 }
 
-/* A driver may load its own kernels at first use and wait for the whole device. That must not happen behind a stall. */
+/* Makes the driver load its own kernels, for which it may wait for the whole device: that must not happen behind a
+ * stall. */
 static void warm_up(void)
 {
     CUdeviceptr memory;

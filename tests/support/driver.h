@@ -27,11 +27,11 @@ enum { TEST_DRIVER_UNOPENED = 70 };
 /* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
 void test_make_current(void);
 
-/* For the end of a thread that used its per-thread stream. Driver 580 may hang there while that stream has pending work
- * (docs/measurements.md), so on hardware this waits for the stream, last of all. */
+/* Called last in a thread that used its per-thread stream. Driver 580 may hang at the thread's end while that stream
+ * has pending work (docs/measurements.md), so that on hardware this waits for the stream. */
 void test_leave_thread(void);
 
-/* The next work of `later` comes after the work of `earlier` so far. The program orders it: Strata is not told. */
+/* Orders the next work of `later` after the work of `earlier` so far, as the program, without telling Strata. */
 void test_order_after(CUstream later, CUstream earlier);
 
 bool test_on_simulated_driver(void);

@@ -142,7 +142,7 @@ static void rely_on(uint64_t edge)
 
 typedef enum fate { FATE_CALL, FATE_FAIL, FATE_DROP } call_fate;
 
-/* Queries of names: without them only a message is less precise. */
+/* Whether a call asks for a name: without its answer only a message is less precise. */
 static bool is_about_words(const char *name)
 {
     return strncmp(name, "cuGetError", strlen("cuGetError")) == 0;
@@ -275,7 +275,7 @@ static bool ordered_something(const strata_sim_check_accounts *before)
     return now.edges - before->edges != now.idle_edges - before->idle_edges;
 }
 
-/* The lock is held. NULL: not an event of the library. */
+/* Finds an event of the library; NULL: it is none. The lock is held. */
 static held_object *find_event(CUevent event)
 {
     held_object *entry;
@@ -284,7 +284,7 @@ static held_object *find_event(CUevent event)
     return entry;
 }
 
-/* An event has the number of its last record; 0 if that added no order. */
+/* Keeps with an event the number of its last record; 0 if that added no order. */
 static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     bool ordered = ordered_something(before);
@@ -296,7 +296,7 @@ static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_
     return result;
 }
 
-/* A wait for an event, or for a stream (event NULL): it is relied on, and so is the event's record. */
+/* Notes that a wait for an event, or for a stream (event NULL), is relied on, and so is the event's record. */
 static CUresult waited(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     if (!relied || result != CUDA_SUCCESS || !ordered_something(before))

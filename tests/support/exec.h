@@ -10,7 +10,7 @@
 
 enum { TEXT = 1000, TEXTS = 8 };
 
-/* A text that is good for a few calls. */
+/* Formats a text, which is good for a few calls. */
 static inline const char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 static inline const char *text_of(const char *format, ...)
@@ -50,7 +50,7 @@ static inline int forget_folders(void **state)
     return 0;
 }
 
-/* `strata exec --driver sim OPTIONS -- PROGRAM WORDS`, with PROGRAM from the folder unless it has a slash. */
+/* Runs `strata exec --driver sim OPTIONS -- PROGRAM WORDS`, with PROGRAM from the folder unless it has a slash. */
 static inline outcome *run_under(const char *options, const char *words)
 {
     const bool own = *words != '/';
@@ -58,7 +58,7 @@ static inline outcome *run_under(const char *options, const char *words)
                        own ? "/" : "", words));
 }
 
-/* Without Strata. */
+/* Runs a program without Strata. */
 static inline outcome *run_bare(const char *words)
 {
     char own_program[PATH_MAX];
@@ -78,7 +78,7 @@ static inline void check(outcome *result, int status, const char *in_out, const 
     free(result);
 }
 
-/* For what the address sanitizer forbids or cannot follow: the programs are built with it, too. */
+/* Skips a test of what the address sanitizer forbids or cannot follow: the programs are built with it, too. */
 static inline void skip_if_sanitized(void)
 {
 #if defined __SANITIZE_ADDRESS__
@@ -88,7 +88,7 @@ static inline void skip_if_sanitized(void)
 
 /* ---- other drivers ---- */
 
-/* A folder with a link to a library of the programs' folder under another name; good until the next call. */
+/* Makes a folder with a link to a library of the programs' folder under another name; good until the next call. */
 static inline const char *folder_with(const char *library, const char *name)
 {
     static char path[] = "/tmp/strata-exec-hooks-XXXXXX";
@@ -104,7 +104,7 @@ static inline void remove_folder(const char *path, const char *name)
     rmdir(path);
 }
 
-/* On a driver that leads to the simulated one. */
+/* As run_under, on a driver in `library` that leads to the simulated one. */
 static inline outcome *run_behind(const char *library, const char *options, const char *words)
 {
     const char *path = folder_with(library, "libcuda.so.1");
@@ -116,7 +116,7 @@ static inline outcome *run_behind(const char *library, const char *options, cons
     return result;
 }
 
-/* On the driver with more functions than the simulated one. */
+/* As run_under, on the driver with more functions than the simulated one. */
 static inline outcome *run_wider(const char *options, const char *words)
 {
     return run_behind("libwider_driver.so", options, words);

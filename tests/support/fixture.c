@@ -227,7 +227,7 @@ static int set_up(void **state)
     return prepare(&prepared->fixture) ? 0 : -1;
 }
 
-/* Every call must leave the thread's capture mode unchanged. */
+/* Whether the thread's capture mode is unchanged, as every call must leave it. */
 static bool is_mode_untouched(void)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -237,7 +237,7 @@ static bool is_mode_untouched(void)
     return false;
 }
 
-/* After a passed test everything here succeeds: the test has closed and freed what it had to. */
+/* Cleans up. After a passed test everything here succeeds: the test has closed and freed what it had to. */
 static int tear_down(void **state)
 {
     prepared_case *prepared = *state;
@@ -272,7 +272,7 @@ static void make_prepared(prepared_case *prepared, const char *stack, const test
     snprintf(prepared->name, sizeof prepared->name, "%s [%s]", test->name, stack);
 }
 
-/* A process of a sweep runs one case, and makes room for no other. */
+/* test_run_on in a process of a sweep, which runs one case at most, so that it has room for no more. */
 static int sweep(const char *const *stacks, size_t stack_count, const test_case *cases, size_t case_count)
 {
     static prepared_case prepared;

@@ -183,7 +183,7 @@ static inline void check_pool(const model *self, const model_pool *pool)
     assert_true(usage.in_use <= usage.reserved && usage.reserved <= pool->bytes);
 }
 
-/* Outside of captures. */
+/* Checks what the stack has; called outside of captures. */
 static inline void check_memory(const model *self)
 {
     check_stack(self);
@@ -248,7 +248,7 @@ static inline size_t live_objects(const model *self)
     return live;
 }
 
-/* NULL: none lives. */
+/* Picks an object that lives; NULL: none does. */
 static inline object *any_object(model *self, bool known)
 {
     if (!self->object_count)
@@ -277,7 +277,7 @@ static inline void foreign_capture(model *self)
     self->foreign_captures = !self->foreign_captures;
 }
 
-/* The wait would spoil the capture of other code. */
+/* Checks an object's contents. Ends a capture of other code first, which the wait would spoil. */
 static inline void check_object(model *self, const object *one, CUstream stream)
 {
     if (self->foreign_captures)

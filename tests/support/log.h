@@ -66,7 +66,7 @@ static inline off_t size_of(const char *file)
 
 /* ---- stacks ---- */
 
-/* "logging(file=FOLDER/FILE MORE), null" */
+/* Makes the stack "logging(file=FOLDER/FILE MORE), null". */
 static inline strata_status try_stack(const char *file, const char *more, strata_stack **out)
 {
     char text[512];
@@ -109,7 +109,7 @@ static inline log_contents read_log(const char *file)
     return contents;
 }
 
-/* Pairs in order, as make_pairs makes them, from pair number `first` on. */
+/* Checks that records are pairs in order, as make_pairs makes them, from pair number `first` on. */
 static inline void check_pairs(const strata_log_record *records, size_t count, uint64_t first)
 {
     for (size_t i = 0; i < count; i++) {

@@ -58,7 +58,7 @@ static inline void begin_worker(worker *one, void *(*work)(void *))
     child_check(pthread_create(&one->thread, NULL, work, one) == 0);
 }
 
-/* Blocks of any size, the last bytes of each written and read back. */
+/* A thread that allocates and frees blocks of any size, and writes and reads back the last bytes of each. */
 static inline void *come_and_go(void *data)
 {
     worker *self = data;

@@ -56,7 +56,7 @@ static inline void needs_granule(size_t bytes)
     skip();
 }
 
-/* Afterwards the pool has no memory of the device, and all free memory counts as complete. */
+/* Trims the pool, which then has no memory of the device, and whose free memory all counts as complete. */
 static inline void empty_the_pool(test_fixture *fixture)
 {
     check_cu(test_cu()->CtxSynchronize());

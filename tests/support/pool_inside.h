@@ -16,13 +16,13 @@ static inline pool *pool_inside(strata_runtime *runtime)
 
 /* ---- the policy ---- */
 
-/* Moves buy nothing. */
+/* Makes moves buy no overhead. */
 static inline void earn_nothing(pool *self)
 {
     self->policy.buys = 0;
 }
 
-/* Of the peak, without what was bought. */
+/* The overhead limit as a share of the peak, without what was bought. */
 static inline double share_of_peak(strata_runtime *runtime)
 {
     return pool_inside(runtime)->policy.share;

@@ -14,7 +14,7 @@ static inline bool test_program_path(char *path, size_t size)
     return length > 0;
 }
 
-/* Returns only if it fails. */
+/* Replaces the process by the program; returns only if that fails. */
 static inline void test_rerun_program(char *const arguments[])
 {
     char path[4096];

@@ -91,7 +91,7 @@ static inline bool test_ref_has(strata_service *service, strata_ref *ref, unsign
     return has;
 }
 
-/* Answers are published before their callbacks are called. */
+/* Waits until callbacks have counted to `expected`: answers are published before their callbacks are called. */
 static inline void test_wait_count(const _Atomic int *count, int expected)
 {
     for (int i = 0; i < 20000 && atomic_load(count) < expected; i++)
@@ -115,7 +115,7 @@ static inline strata_status test_wait_at_gate(strata_runtime *runtime, CUstream 
     return STRATA_SUCCESS;
 }
 
-/* The thread is in a request until the gate is opened. */
+/* Submits a request in which the service's thread stays until the gate is opened. */
 static inline strata_future *test_close_gate(strata_service *service, test_gate *gate)
 {
     const strata_service_operation operation = {.function = test_wait_at_gate, .data = gate};
@@ -153,7 +153,7 @@ static inline strata_argument test_value(uint64_t value)
     return argument;
 }
 
-/* A kernel that writes where no memory is. */
+/* Launches a kernel that writes where no memory is. */
 static inline strata_future *test_poison(strata_service *service)
 {
     const strata_argument arguments[] = {test_value(16), test_value(4096), test_value(1)};

@@ -313,7 +313,7 @@ typedef struct inherited {
     uint64_t module;
 } inherited;
 
-/* The number of the first call that does not answer FORKED, from 1; 0: all do. */
+/* The number, from 1, of the first call that does not return FORKED; 0: all do. */
 static int first_not_forked(const inherited *had)
 {
     strata_service_stats stats;
@@ -401,7 +401,7 @@ static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **st
     check_ok(strata_service_destroy(none));
 }
 
-/* However fast: the thread of time limits may come later than the answer. */
+/* However fast the work is: the thread of time limits may come later than the answer. */
 static void what_is_complete_after_its_time_limit_answers_timeout(void **state)
 {
     (void)state;

@@ -49,7 +49,7 @@ static strata_status record_copy(strata_service_graph *graph, strata_ref *from, 
     return strata_service_copy(service, from, to, &(strata_send_options){.graph = graph}, NULL);
 }
 
-/* A pattern of the seed. */
+/* Records a fill with the pattern of a seed. */
 static strata_status record_pattern(strata_service_graph *graph, uint64_t module, strata_ref *ref, unsigned seed)
 {
     const strata_argument arguments[] = {

@@ -31,7 +31,7 @@ static inline void test_sim_allow(CUdeviceptr address, size_t bytes, int device,
     OK(p_cuMemSetAccess(address, bytes, &access, 1));
 }
 
-/* Maps, and gives device 0 access to read and write. */
+/* Maps memory, and gives device 0 access to read and write. */
 static inline void test_sim_map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
 {
     OK(p_cuMemMap(address, bytes, 0, handle, 0));

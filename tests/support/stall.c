@@ -100,7 +100,7 @@ static void *destroy_stream(void *data)
     return NULL;
 }
 
-/* Another thread destroys a stalled stream. */
+/* Whether cuStreamDestroy waits for work: another thread destroys a stalled stream. */
 static bool destroying_waits(void)
 {
     destruction one;

@@ -43,7 +43,7 @@ typedef struct tally {
 
 static sweep_state first_state; /* of the chosen case's first run */
 
-/* Returns true in the child. */
+/* Makes a process for a run, and waits for its end. True in that process. */
 static bool make_child(int *status)
 {
     if (ftruncate(output, 0) != 0 || lseek(output, 0, SEEK_SET) != 0)
@@ -108,7 +108,7 @@ static void complain_of_objects(sweep_tally *tally)
         complain(tally, "something was ended that was not there");
 }
 
-/* A case whose blocks are never touched cannot show anything. */
+/* Judges a dropped edge. A case whose blocks are never touched cannot show anything. */
 static void judge_edge(sweep_tally *tally)
 {
     const sweep_outcome *outcome = &sweep_shared->outcome;
@@ -206,7 +206,7 @@ static uint64_t most_runs(void)
     return number ? number : UINT64_MAX;
 }
 
-/* Does not differ between builds. */
+/* A hash that does not differ between builds. */
 static uint64_t hash_of(const char *name, uint64_t i)
 {
     uint64_t hash = UINT64_C(14695981039346656037) + i; /* FNV-1a */
@@ -266,7 +266,7 @@ static void plan_run(uint64_t n)
     }
 }
 
-/* True in a child. */
+/* Makes all runs of a case. True in a child. */
 static bool sweep_case(sweep_tally *tally)
 {
     sweep_shared->plan = (test_plan){0};

@@ -103,7 +103,7 @@ static bool serves_a_block(strata_runtime *runtime, CUstream stream)
     return TWICE(strata_runtime_deallocate_on(runtime, &block, stream)) && good;
 }
 
-/* A budget may be full while the case's blocks live. */
+/* Whether the runtime serves a block, or (*full) a budget is full, as it may be while the case's blocks live. */
 static bool serves_or_is_full(strata_runtime *runtime, CUstream stream, bool *full)
 {
     if (serves_a_block(runtime, stream))

@@ -57,7 +57,7 @@ static inline bool test_has_pattern(const strata_host_buffer *buffer, size_t fro
     return true;
 }
 
-/* Until there is a worker of a later generation. */
+/* Waits until there is a worker of a later generation. */
 static inline void test_wait_replaced(strata_service *which, uint64_t generation)
 {
     const uint64_t begun = test_clock();
@@ -74,8 +74,8 @@ static inline uint64_t test_generation(strata_service *which)
     return strata_device_state_generation(strata_service_device_state(which));
 }
 
-/* False, with the reason printed: there is no driver here. Any other failure ends the program. The program opens no
- * driver: STRATA_DRIVER says which one the worker opens. */
+/* Whether a worker has a driver here; else false, with the reason printed. Any other failure ends the program. The
+ * program opens no driver: STRATA_DRIVER says which one the worker opens. */
 static inline bool test_has_worker(const strata_service_options *options)
 {
     strata_service *first;
@@ -119,7 +119,7 @@ static inline test_descriptors test_count_descriptors(void)
     return seen;
 }
 
-/* Mappings of shared memory. */
+/* Counts the process's mappings of shared memory. */
 static inline size_t test_count_mappings(void)
 {
     char line[512];

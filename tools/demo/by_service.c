@@ -30,7 +30,7 @@ typedef struct client {
 
 /* ---- answers ---- */
 
-/* Waits, and takes what the answer owns. */
+/* Waits for an answer, and takes what it owns. */
 static strata_status take(strata_future *future, strata_answer *out)
 {
     *out = (strata_answer){0};

@@ -46,7 +46,7 @@ typedef struct demo {
     char stack[80];         /* its text */
     char product[128];      /* what multiplies */
     bool own_product;       /* the demonstration's kernel, since there is no cuBLAS */
-    char without_blas[512]; /* why; "" */
+    char without_blas[512]; /* why there is no cuBLAS; "": there is */
     demo_way ways[DEMO_WAYS];
     progress bar;
     uint64_t done; /* batches of all ways */

@@ -19,7 +19,7 @@ unsigned demo_grid(size_t numbers)
     return (unsigned)(grid < GRID_LIMIT ? grid : GRID_LIMIT); /* the kernels loop */
 }
 
-/* After a failure there is nothing to submit, commit or end. */
+/* Begins a launch that uses these blocks. After a failure there is nothing to submit, commit or end. */
 static strata_status begin(strata_launch *launch, demo_pipeline *self, CUstream stream, const use *uses, size_t count)
 {
     strata_status status = strata_launch_begin(launch, self->runtime, stream, STRATA_LAUNCH_STRICT);

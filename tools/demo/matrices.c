@@ -7,14 +7,14 @@
 /* Small matrices are compared whole, of others so many rows. */
 enum { WHOLE = 128, SAMPLE = 32 };
 
-/* Between -1 and 1. */
+/* Returns the next pseudo-random number, between -1 and 1. */
 static float next_number(uint32_t *random)
 {
     *random = *random * UINT32_C(1664525) + UINT32_C(1013904223);
     return (float)(*random >> 8) / (float)(1 << 23) - 1;
 }
 
-/* Spread over the matrix. */
+/* The rows that are compared, spread over the matrix. */
 static size_t checked_row(const demo_matrices *self, size_t which)
 {
     return which * self->n / self->checked;

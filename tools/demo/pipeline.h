@@ -45,7 +45,7 @@ strata_status demo_copy_out(demo_pipeline *self, void *to, const strata_block *f
 strata_status demo_multiply(demo_pipeline *self, const strata_block *a, const strata_block *c, CUstream stream);
 strata_status demo_bias_relu(demo_pipeline *self, const strata_block *c, CUstream stream);
 
-/* The demonstration's kernels, as PTX; threads of a block and blocks for so many numbers. */
+/* The demonstration's kernels, as PTX; the threads of a block, and how many blocks so many numbers take. */
 extern const char demo_ptx[];
 #define DEMO_BIAS_RELU "strata_demo_bias_relu"
 #define DEMO_MULTIPLY  "strata_demo_multiply"

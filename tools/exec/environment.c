@@ -17,7 +17,7 @@
 
 /* ---- files of the installation ---- */
 
-/* The folder of libraries with a file, beside this program; libexec: of a Python wheel, which has no other. */
+/* Finds a file in a folder of libraries beside this program; ../libexec is that of a Python wheel. */
 static bool find_beside(const char *name, char path[PATH_MAX])
 {
     static const char *const folders[] = {STRATA_BIN_TO_LIB, "../lib", ".", "../libexec/strata"};
@@ -37,7 +37,7 @@ static bool find_beside(const char *name, char path[PATH_MAX])
     return false;
 }
 
-/* The folder itself: a link in it has another place. */
+/* Finds the folder, not the library: a link in the folder leads to another place. */
 static bool find_sim_folder(char path[PATH_MAX])
 {
     return find_beside(SIM_FOLDER, path);
@@ -78,7 +78,7 @@ static bool has_gpu(void)
     return false;
 }
 
-/* The file may be a link to one of another name: its folder counts. */
+/* Finds the folder of the driver that is named, which may be a link to a file of another name. */
 static bool find_driver_folder(const exec_request *request, const char *driver, char folder[PATH_MAX])
 {
     const char *slash = strrchr(driver, '/');
@@ -95,7 +95,7 @@ static bool find_driver_folder(const exec_request *request, const char *driver, 
     return false;
 }
 
-/* The folder in which the program's loader finds libcuda.so.1. Empty: where it would look anyway. */
+/* Finds the folder in which the program's loader is to look for libcuda.so.1. Empty: where it looks anyway. */
 static bool choose_driver_folder(const exec_request *request, char folder[PATH_MAX])
 {
     const char *driver = request->driver ? request->driver : "auto";
@@ -121,7 +121,7 @@ static bool set(const exec_request *request, const char *name, const char *value
     return false;
 }
 
-/* In front of what the variable has already. */
+/* Puts a value in front of what the variable has already. */
 static bool set_first(const exec_request *request, const char *name, const char *value)
 {
     const char *before = secure_getenv(name);
@@ -140,7 +140,7 @@ static bool set_first(const exec_request *request, const char *name, const char 
     return good;
 }
 
-/* With the process, which the program's is, in place of %p. */
+/* Copies a name with the process's number, which will be the program's, in place of %p. */
 static void expand_process(const char *name, char path[2 * PATH_MAX])
 {
     size_t used = 0;
@@ -155,7 +155,8 @@ static void expand_process(const char *name, char path[2 * PATH_MAX])
     path[used] = '\0';
 }
 
-/* As the report will open it, but for its contents. A pipe may have no reader yet. */
+/* Whether the report's file can be opened as it will be, though without losing its contents. A pipe may have no reader
+ * yet. */
 static bool can_write(const exec_request *request)
 {
     char path[2 * PATH_MAX], reason[256];
@@ -173,7 +174,7 @@ static bool can_write(const exec_request *request)
     return true;
 }
 
-/* From the root: the program may go to another folder. */
+/* Sets the report's path from the root: the program may go to another folder. */
 static bool set_output(const exec_request *request)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];
@@ -190,7 +191,8 @@ static bool set_output(const exec_request *request)
     return set(request, "STRATA_EXEC_OUTPUT", path);
 }
 
-/* The sanitizer's library wants to be before this one: of the program, or of a sanitized build of this one. */
+/* Loads the library before the program, and before it an address sanitizer's, which wants to be first, if the program
+ * or a sanitized build of this library needs one. */
 static bool set_preload(const exec_request *request, const char *library)
 {
     char path[PATH_MAX], sanitizer[64], list[2 * PATH_MAX];

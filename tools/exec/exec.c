@@ -60,7 +60,7 @@ static void check_mode(const struct argp_state *state, const char *text)
         argp_error(state, "--mode: unknown \"%s\"; expected sanitizer or normal", text);
 }
 
-/* Without a number: the ten largest. */
+/* Reads how many call stacks are listed; without a number, ten. */
 static unsigned read_stacks(const struct argp_state *state, const char *text)
 {
     char *end;
@@ -208,7 +208,7 @@ static const command_values values[] = {{"driver", COMMAND_DRIVERS, true},
                                         {"", NULL, true},
                                         {0}};
 
-/* False: the program must not run. */
+/* Says if the program's calls are not seen. False: it must not run, then. */
 static bool say_if_blind(const exec_request *request)
 {
     static const char *const reasons[] = {

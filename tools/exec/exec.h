@@ -15,8 +15,8 @@ typedef struct exec_request {
 
 /* ---- the stack (stack.c) ---- */
 
-/* The text of the stack that the options ask for; numbered: the log's name gets a number. False, with the reason on
- * stderr: they contradict each other, or the text cannot be read. */
+/* Writes the text of the stack that the options ask for; numbered: the log's name gets a number. False, with the reason
+ * on stderr: they contradict each other, or the text cannot be read. */
 bool exec_compose_stack(const exec_request *request, bool numbered, char *text, size_t room);
 
 /* Whether there is a budget of which --set-aside leaves something, as far as that is known without the device. False,
@@ -27,7 +27,7 @@ bool exec_check_set_aside(const exec_request *request);
 
 typedef enum exec_sight {
     EXEC_SIGHT_CLEAR = 0,
-    EXEC_SIGHT_STATIC,     /* no loader loads anything before it */
+    EXEC_SIGHT_STATIC,     /* linked statically: no loader loads anything before it */
     EXEC_SIGHT_PRIVILEGED, /* the loader ignores LD_PRELOAD */
     EXEC_SIGHT_FOREIGN,    /* of another processor or word size */
 } exec_sight;
@@ -46,7 +46,8 @@ bool exec_find_sanitizer(const char *path, char *name, size_t room);
 
 /* ---- the environment (environment.c) ---- */
 
-/* Sets what the library in front of the program reads. False, with the reason on stderr. */
+/* Sets the variables that the library in front of the program reads, and by which it is loaded. False, with the reason
+ * on stderr. */
 bool exec_prepare_environment(const exec_request *request, const char *stack, const char *again);
 
 #endif

@@ -25,7 +25,7 @@ static bool is_file(const char *path)
     return access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/* As execvp: a word without a slash is looked for on PATH. */
+/* Finds the program as execvp does: a word without a slash is looked for on PATH. */
 static bool find(const char *command, char path[PATH_MAX])
 {
     const char *folders = secure_getenv("PATH");
@@ -41,7 +41,7 @@ static bool find(const char *command, char path[PATH_MAX])
     return false;
 }
 
-/* Its rights differ from this process's: the loader is careful then. */
+/* Whether the program runs with other rights than this process, so that the loader ignores LD_PRELOAD. */
 static bool gives_rights(int file)
 {
     struct stat status;
@@ -76,7 +76,7 @@ static exec_sight look_at_elf(int file)
     return has_interpreter(file, &header) ? EXEC_SIGHT_CLEAR : EXEC_SIGHT_STATIC;
 }
 
-/* "#!/usr/bin/env python3": env is what runs first, and it is dynamic like what it starts. */
+/* Reads a script's interpreter. Of "#!/usr/bin/env python3" that is env, which is dynamic, as what it starts is. */
 static bool read_interpreter(int file, char path[PATH_MAX])
 {
     char line[256] = "";
@@ -87,7 +87,7 @@ static bool read_interpreter(int file, char path[PATH_MAX])
     return snprintf(path, PATH_MAX, "%.*s", (int)strcspn(begin, " \t\n"), begin) > 0;
 }
 
-/* The ELF file at the end, whose descriptor is returned, or another file; -1: none. */
+/* Opens the program, or the last interpreter of a script, and returns its descriptor; -1: there is none. */
 static int open_last(const char *command, char path[PATH_MAX])
 {
     if (!find(command, path))

@@ -46,7 +46,7 @@ static bool read_entries(elf_file *elf)
     return false;
 }
 
-/* Where an address of the loaded program lies in the file. */
+/* Finds where an address of the loaded program lies in the file. */
 static bool find_offset(const elf_file *elf, Elf64_Addr address, Elf64_Off *offset)
 {
     for (size_t i = 0; i < elf->count; i++) {

@@ -53,7 +53,7 @@ static bool has_layer(const char *stack, const char *name)
     return false;
 }
 
-/* "8 GiB" is one size; in the text of a stack a blank ends a value that is not in quotes. */
+/* Adds a size, in quotes if it has a blank ("8 GiB"), which would end a value in the text of a stack. */
 static void add_size(text_builder *to, const char *size)
 {
     const char *quote = strpbrk(size, " \t") ? "\"" : "";
@@ -76,14 +76,14 @@ static void add_budget(text_builder *to, const exec_request *request)
     add(to, ")");
 }
 
-/* A folder's name is meant as it is: a log's name has marks behind a %. */
+/* Adds a folder's name as it is: a % in it becomes %%, as marks in a log's name begin with %. */
 static void add_folder(text_builder *to, const char *folder)
 {
     for (; *folder; folder++)
         add(to, *folder == '%' ? "%%" : (const char[]){*folder, '\0'});
 }
 
-/* In front of the extension, for what has none at the end. */
+/* Adds a path with a number in front of its extension, or at its end if it has none. */
 static void add_numbered(text_builder *to, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
@@ -119,7 +119,8 @@ static int try_log(const log_path *path)
     return error;
 }
 
-/* Else the program would run without its stack. The name's marks as those of the first device's log. */
+/* Whether the log can be written: else the program would run without its stack. Marks in the name are those of the
+ * first device's log. */
 static bool can_log(const exec_request *request, const char *file)
 {
     log_path path = {0};
@@ -136,7 +137,7 @@ static bool can_log(const exec_request *request, const char *file)
     return !error;
 }
 
-/* The program may go to another folder before its stack is made. */
+/* Adds a layer logging. The path is from the root: the program may go to another folder before its stack is made. */
 static bool add_log(text_builder *to, const exec_request *request, bool numbered)
 {
     char folder[PATH_MAX] = "", path[3 * PATH_MAX] = "";
@@ -165,7 +166,7 @@ static bool add_log(text_builder *to, const exec_request *request, bool numbered
     return numbered || file.full || can_log(request, path);
 }
 
-/* Processes would write over each other's files, or be refused them. */
+/* Whether processes would write over each other's files, or be refused them; says so. */
 static bool is_one_file_for_many(const exec_request *request)
 {
     const char *option = request->log && !strstr(request->log, "%p")         ? "--log"
@@ -198,7 +199,8 @@ static bool is_asked_twice(const exec_request *request)
     return true;
 }
 
-/* Both in bytes, or both as a share: another pair is compared when the device is known. */
+/* Whether what is set aside is the whole budget. Compares bytes with bytes and shares with shares: another pair is
+ * compared when the device is known. */
 static bool leaves_nothing(const char *budget, const char *set_aside)
 {
     double share, kept_share;

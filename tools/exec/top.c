@@ -75,7 +75,7 @@ static const char documentation[] = "Shows what the program PROCESS holds, which
 static const struct argp usage = {options, parse, "PROCESS", documentation, command_common, NULL, NULL};
 static const command_values values[] = {{0}};
 
-/* Any process can bind a name: only the process itself is believed. */
+/* Whether the process itself answers: any process can bind its name. */
 static bool is_process(int connection, long process)
 {
     struct ucred peer;
@@ -106,9 +106,8 @@ static void copy_report(int file, FILE *to)
             fwrite(text, 1, (size_t)length, to);
 }
 
-/* The caller frees it. NULL: there is no such program, it is another user's, it ended meanwhile, or without host
- * memory.
- */
+/* Reads a report, which the caller frees. NULL: there is no such program, it is another user's, it ended meanwhile, or
+ * there is no host memory. */
 static char *read_report(const top_request *request)
 {
     char *text = NULL;
@@ -125,8 +124,7 @@ static char *read_report(const top_request *request)
     return NULL;
 }
 
-/* A screen has the newest report. A file or a pipe gets those that differ from the one before, apart by an empty line.
- */
+/* Prints a report: on a screen in place of the one before; to a file or a pipe behind an empty line, if it differs. */
 static void print_report(const char *text, const char *before, bool is_screen)
 {
     if (is_screen)
@@ -151,7 +149,7 @@ static int tell_no_answer(const top_request *request)
     return COMMAND_USAGE;
 }
 
-/* *before: the last report. */
+/* Shows reports until the program ends. *before: the last report, which the caller frees. */
 static int show_reports(const top_request *request, char **before)
 {
     const bool is_screen = !request->once && isatty(STDOUT_FILENO);

@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Text of a page: no macro, no escape, and hyphens that can be searched for and copied. */
+/* Prints text of a page so that nothing in it is a macro or an escape, and hyphens can be searched for and copied. */
 static void print_text(FILE *to, const char *text, size_t length)
 {
     bool line_start = true;
@@ -27,7 +27,7 @@ static void print_string(FILE *to, const char *text)
     print_text(to, text, strlen(text));
 }
 
-/* Paragraphs, separated by empty lines; one that begins with "Exit status: " is a section. */
+/* Prints paragraphs, which empty lines separate; one that begins with "Exit status: " becomes a section. */
 static void print_paragraphs(FILE *to, const char *text, size_t length)
 {
     static const char exit_status[] = "Exit status: ";

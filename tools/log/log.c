@@ -160,14 +160,14 @@ static const char documentation[] =
     "everything was read, 1 if a file was damaged or the output could not be written, 2 if nothing was printed because "
     "of bad usage or a file that is missing or not a log.";
 
-/* Of all files. */
+/* What was read of all files. */
 typedef struct whole {
     strata_log_record *records;
     size_t count;
     uint64_t dropped, torn, damages;
 } whole;
 
-/* May take the records over. */
+/* Appends a file's records, which it may take over. False without host memory. */
 static bool append(whole *to, log_contents *from)
 {
     if (from->count == 0)

@@ -70,7 +70,7 @@ bool log_crc_index_make(log_crc_index *index, const unsigned char *bytes, size_t
     return true;
 }
 
-/* Of the first `count` bytes. */
+/* The checksum of the first `count` bytes. */
 static uint32_t crc_up_to(const log_crc_index *index, size_t count)
 {
     const size_t step = count / LOG_CRC_STEP;

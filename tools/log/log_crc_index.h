@@ -20,7 +20,7 @@ bool log_crc_index_make(log_crc_index *index, const unsigned char *bytes, size_t
 /* log_crc(0, bytes + from, to - from); from <= to <= size. */
 uint32_t log_crc_index_of(const log_crc_index *index, size_t from, size_t to);
 
-/* The bytes change. The host memory is kept for the next index. */
+/* Called before the bytes change. Keeps the host memory for the next index. */
 void log_crc_index_forget(log_crc_index *index);
 void log_crc_index_free(log_crc_index *index);
 

@@ -13,7 +13,7 @@ static bool refuse(log_problem *problem, const char *reason)
     return false;
 }
 
-/* *whole: up to its end; else the reader's problem is the reason. */
+/* Decodes a file. *whole: up to its end; else the reader's problem is the reason. */
 static bool decode_file(line_reader *file, unsigned char *room, log_decoder *decoder, bool *whole, log_problem *problem)
 {
     size_t filled = 0, got, used;

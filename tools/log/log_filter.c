@@ -60,7 +60,7 @@ static bool read_clock(const char *text, struct tm *parts, uint64_t *ns)
     return fits && read_fraction(text + used, ns);
 }
 
-/* Months from 1. */
+/* Whether there is such a day; months count from 1. */
 static bool is_date(const struct tm *written)
 {
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -70,7 +70,7 @@ static bool is_date(const struct tm *written)
            written->tm_mday <= days[month - 1] + (month == 2 && leap);
 }
 
-/* Nanoseconds; at most the last moment that fits, 2554-07-21. */
+/* A moment in nanoseconds, at most the last one that fits, on 2554-07-21. */
 static uint64_t wall_of(time_t seconds, uint64_t ns)
 {
     return (uint64_t)seconds < UINT64_MAX / SECOND_NS ? (uint64_t)seconds * SECOND_NS + ns : UINT64_MAX;

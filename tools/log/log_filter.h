@@ -29,7 +29,7 @@ bool log_filter_read_kinds(const char *text, unsigned *kinds);
  * time). False for another text. */
 bool log_filter_read_moment(const char *text, log_moment *out);
 
-/* By the first record's wall clock. */
+/* Resolves the moments by the first record's wall clock. */
 void log_filter_begin(log_filter *choice, uint64_t first_wall_ns);
 
 bool log_filter_takes(const log_filter *choice, const strata_log_record *record);

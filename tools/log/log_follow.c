@@ -126,7 +126,7 @@ static void say_damage(follower *self)
             say(self, self->contents.damage[self->said].text);
 }
 
-/* The records of `used` bytes, to the sink. */
+/* Passes the records that were read on to the sink, in time order. INTERRUPTED: it goes on. */
 static log_follow_end pass_on(follower *self)
 {
     say_damage(self);
@@ -168,7 +168,7 @@ static bool is_another(const follower *self, size_t size)
            memcmp(header, self->at ? self->header : self->room, sizeof header) != 0;
 }
 
-/* `last`: the file is complete. INTERRUPTED: nothing more at present. */
+/* Reads what the file has, and passes it on. `last`: the file is complete. INTERRUPTED: there is no more at present. */
 static log_follow_end read_file(follower *self, bool last)
 {
     for (;;) {
@@ -209,7 +209,7 @@ static bool is_same(int descriptor, int other)
            one.st_ino == two.st_ino;
 }
 
-/* "NAME.3", or NAME for 0. */
+/* Writes the path of a rotated file: "NAME.3", or NAME for 0. False: it is too long. */
 static bool number_path(const follower *self, unsigned number, char path[PATH_ROOM])
 {
     int length =
@@ -217,7 +217,7 @@ static bool number_path(const follower *self, unsigned number, char path[PATH_RO
     return length > 0 && length < PATH_ROOM;
 }
 
-/* Wall clock; 0 without a header. */
+/* When a log was begun, by the wall clock; 0: it has no header. */
 static uint64_t begun_at(int descriptor)
 {
     unsigned char header[LOG_FILE_HEADER];
@@ -269,7 +269,8 @@ static bool open_next(follower *self)
     return take_file(self, next);
 }
 
-/* False while there is no file: a rotation is in progress, or none follows. */
+/* Whether the name belongs to another file now. False while there is no file: a rotation is in progress, or none
+ * follows. */
 static bool was_rotated(const follower *self)
 {
     struct stat ours, named;

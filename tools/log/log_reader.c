@@ -58,7 +58,7 @@ static uint64_t get_number_up_to(input *in, uint64_t most, const char *wrong)
     return 0;
 }
 
-/* Without zero bytes; NULL: none. */
+/* Reads a text without zero bytes. NULL: there is none. */
 static const char *get_text(input *in, size_t most, size_t *length)
 {
     *length = (size_t)get_number_up_to(in, most, "text too long");
@@ -330,7 +330,7 @@ typedef enum batch_state {
     BATCH_BAD,
 } batch_state;
 
-/* A batch's entries; its checksum is correct. False: `problem` has the reason, nothing is kept. */
+/* Reads the entries of a batch, whose checksum is correct. False: `problem` has the reason, nothing is kept. */
 static bool read_batch(decoder *self, const unsigned char *bytes, uint64_t offset, size_t size, log_problem *problem)
 {
     input in = {bytes + LOG_BATCH_HEADER, bytes + LOG_BATCH_HEADER, bytes + size, NULL};
@@ -397,8 +397,8 @@ static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size
     return BATCH_BAD;
 }
 
-/* From `at` on; `size`: none. Linear in the bytes, however many false beginnings they contain: the checksums of all
- * candidates come from one index. */
+/* Finds the first whole batch from `at` on; returns `size` if there is none. Linear in the bytes, however many false
+ * beginnings they contain: the checksums of all candidates come from one index. */
 static size_t find_batch(decoder *self, const unsigned char *bytes, size_t at, size_t size)
 {
     unsigned char magic[4];
@@ -469,7 +469,8 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     return true;
 }
 
-/* Bytes without a whole batch, reported when their number is known. Bytes that may begin a batch stay. */
+/* Skips bytes without a whole batch, which are reported when their number is known. Bytes that may begin a batch stay.
+ */
 static size_t skip(decoder *self, size_t size, const log_problem *problem)
 {
     const size_t count = size - (LOG_BATCH_HEADER + LOG_BATCH_BYTES - 1);
@@ -480,7 +481,7 @@ static size_t skip(decoder *self, size_t size, const log_problem *problem)
     return count;
 }
 
-/* Damage that ends at `next`: the skipped bytes and `left_out` more. */
+/* Reports damage that ends at `next`: the skipped bytes and `left_out` more. */
 static void end_damage(decoder *self, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
 {
     note_damage(self->to, self->skipped ? &self->skipping : problem, left_out + self->skipped, next, ends);
@@ -591,7 +592,7 @@ bool log_begins_with(const char *line)
     return strcmp(line, "\x89SLOG") == 0; /* the magic up to its line end */
 }
 
-/* Adjacent runs; `room` holds the first. */
+/* Merges two adjacent runs; `room` holds the first. */
 static void merge(strata_log_record *records, size_t first, size_t count, strata_log_record *room)
 {
     size_t from_room = 0, from_second = first, to = 0;
@@ -602,7 +603,7 @@ static void merge(strata_log_record *records, size_t first, size_t count, strata
     memcpy(&records[to], &room[from_room], (first - from_room) * sizeof *room);
 }
 
-/* Records in order from here. */
+/* How many records are in order from here on. */
 static size_t run_length(const strata_log_record *records, size_t count)
 {
     size_t length = 1;

@@ -42,8 +42,8 @@ typedef struct log_contents {
 /* False, with the reason and nothing to free, if it is no log or its header is damaged. */
 bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_problem *problem);
 
-/* Plain or gzip, as far as possible; an incomplete read is reported as damage. Records and their sorting may take
- * `most` bytes of host memory. */
+/* Reads a plain or gzip file as far as possible; an incomplete read is reported as damage. Records and their sorting
+ * may take `most` bytes of host memory. */
 bool log_read_file(const char *path, uint64_t most, log_contents *out, log_problem *problem);
 
 /* Likewise from the beginning of an open file. */
@@ -60,10 +60,10 @@ bool log_decoder_read(log_decoder *decoder, const void *bytes, size_t size, bool
                       log_problem *problem);
 void log_decoder_free(log_decoder *decoder);
 
-/* By a file's first line. */
+/* Whether a file is a log, by its first line. */
 bool log_begins_with(const char *line);
 
-/* By time. False without host memory. */
+/* Sorts by time. False without host memory. */
 bool log_sort(strata_log_record *records, size_t count);
 
 /* Likewise; false, with the reason, also if records and sorting need more than `most` bytes. */

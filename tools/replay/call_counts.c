@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Zero for a new name; NULL without room. */
+/* The count of a name, zero for a new one; NULL without room. */
 static uint64_t *count_of(call_counts *counts, const char *name)
 {
     for (uint32_t i = 0; i < counts->used; i++)

@@ -16,7 +16,8 @@ typedef struct call_counts {
     call_count calls[CALL_COUNTS_LIMIT];
 } call_counts;
 
-/* Since the process began. Zero unless strata_driver_count_calls() was called before the driver was opened. */
+/* Reads the counts since the process began. Zero unless strata_driver_count_calls() was called before the driver was
+ * opened. */
 void call_counts_now(call_counts *counts);
 
 /* Adds the counts between `before` and `after`. */

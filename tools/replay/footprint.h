@@ -23,15 +23,15 @@ typedef struct footprint {
     size_t least_free;
 } footprint;
 
-/* Before the first allocation. The device's context is current in all calls. */
+/* Called before the first allocation. The device's context is current in all calls. */
 void footprint_open(footprint *footprint, strata_runtime *runtime);
 void footprint_close(footprint *footprint);
 
-/* After an allocation, before a free. Any thread. */
+/* Called after an allocation, and before a free. Any thread. */
 void footprint_grow(footprint *footprint, uint64_t bytes);
 void footprint_shrink(footprint *footprint, uint64_t bytes);
 
-/* Most at a time. */
+/* The most bytes that were reserved at a time. */
 uint64_t footprint_peak_reserved(footprint *footprint);
 
 #endif

@@ -36,7 +36,7 @@ void gate_close(replay_gate *gate);
 /* The calling thread's rows before `next` are done. */
 void gate_pass(replay_gate *gate, uint32_t thread, uint32_t next);
 
-/* For its rows up to `row`. */
+/* Waits until the thread's rows up to `row` are done. */
 void gate_wait(replay_gate *gate, uint32_t thread, uint32_t row);
 
 /* Waits until no thread is a window behind `row`, the next row of `self`. Returns the first row that needs another

@@ -16,16 +16,16 @@ typedef struct touch {
 CUresult touch_open(touch *touch, uint32_t count);
 void touch_close(touch *touch);
 
-/* Waits. */
+/* Zeroes the results, and waits for that. */
 CUresult touch_reset(touch *touch);
 
-/* To touch->host; all streams were waited for. */
+/* Copies the results to touch->host. The caller has waited for all streams. */
 CUresult touch_read(touch *touch);
 
 /* Unique for block, pass and number of writes. */
 uint64_t touch_seed(uint64_t id, uint32_t block, uint32_t pass, uint32_t writes);
 
-/* For a block's result, and for unused results. */
+/* Where a kernel writes a block's result, and one that is not used. */
 CUdeviceptr touch_result_of(const touch *touch, uint32_t block);
 CUdeviceptr touch_nowhere(const touch *touch);
 

@@ -24,7 +24,7 @@ static inline uint32_t plan_thread_of(const replay_plan *plan, uint32_t stream)
     return stream % plan->threads;
 }
 
-/* The stream of its free, or where that would be. */
+/* The stream of a block's free, or on which it would be freed. */
 uint32_t plan_last_stream(const replay_plan *plan, uint32_t block);
 
 /* A bijection that spreads every bit. */

@@ -42,7 +42,7 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
  * leaves the writer no pause. */
 static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, pool";
 
-/* NULL: the environment names a stack. */
+/* The stack to be replayed on; NULL: the environment names one. */
 static const char *stack_of(const settings *from)
 {
     if (from->stack)
@@ -136,7 +136,7 @@ static const char documentation[] =
     "not "
     "be written, 2 if nothing was replayed because of bad usage or input.";
 
-/* False, with each malformed trace reported on stderr and nothing to free. */
+/* Reads all traces. False, with each malformed one reported on stderr and nothing to free. */
 static bool read_traces(const settings *from, trace **out)
 {
     trace *traces = calloc(from->path_count, sizeof *traces);

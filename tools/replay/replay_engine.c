@@ -301,7 +301,7 @@ static bool make_streams(replay *of, replay_failure *problem)
     return true;
 }
 
-/* After every block was freed. */
+/* Counts what the stack has left after every block was freed. */
 static void count_leftovers(replay *of)
 {
     strata_status status = strata_runtime_reap_pending(of->runtime);

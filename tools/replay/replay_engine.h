@@ -77,7 +77,7 @@ typedef struct replay_result {
     uint32_t corrupted_count;
 } replay_result;
 
-/* Streams needed in the runtime's pool. */
+/* How many streams the runtime's pool must have. */
 uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_options *options);
 
 /* Replays the traces in order, `repeat` times. False, with a sentence in `problem`, if it could not start; failed calls
@@ -85,7 +85,7 @@ uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_o
 bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, const replay_options *options,
                 replay_result *result, replay_failure *problem);
 
-/* Nothing failed, was corrupted or left over. */
+/* Whether nothing failed, was corrupted or left over. */
 bool replay_is_clean(const replay_result *result);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By the first line; NULL: unknown. */
+/* The format of a file, by its first line; NULL: unknown. */
 static const trace_format *recognize(const char *line, uint64_t *memory)
 {
     static const trace_format *const formats[] = {&trace_format_csv, &trace_format_rmm, &trace_format_log};
@@ -33,7 +33,7 @@ static bool check_rows(trace_builder *builder)
     return trace_builder_refuse(builder, "the trace has no operations");
 }
 
-/* Written by some spreadsheets. */
+/* Skips the mark that some spreadsheets write. */
 static void skip_byte_order_mark(char *line)
 {
     static const char mark[] = "\xef\xbb\xbf";

@@ -88,7 +88,7 @@ static bool make_room_for_id(trace_builder *builder)
     return true;
 }
 
-/* The last one with that id; NULL: none. */
+/* The last block with that id; NULL: none. */
 static trace_block *find_block(trace_builder *builder, uint64_t id)
 {
     if (!builder->by_id)
@@ -216,7 +216,7 @@ static bool add_block(trace_builder *builder, const trace_words *words, trace_ro
     return true;
 }
 
-/* A row that names a live block. */
+/* Enters a row that names a live block. False, with a reason, if there is no such block. */
 static bool touch_block(trace_builder *builder, const trace_words *words, trace_row *row)
 {
     trace *whole = &builder->trace;

@@ -41,13 +41,14 @@ typedef struct trace_words {
 /* False, with a reason, if the row contradicts earlier ones. */
 bool trace_builder_add(trace_builder *builder, const trace_words *words);
 
-/* Returns false. */
+/* Sets the reason, and returns false. */
 bool trace_builder_refuse(trace_builder *builder, const char *format, ...) STRATA_PRINTF(2, 3);
 
-/* NULL: no such live block. *bytes: its size, unless `bytes` is NULL. */
+/* The stream that a live block was allocated on; NULL: there is no such block. *bytes: its size, unless `bytes` is
+ * NULL. */
 const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id, uint64_t *bytes);
 
-/* By an earlier row. */
+/* Whether an earlier row named the stream. */
 bool trace_builder_knows_stream(const trace_builder *builder, const char *name);
 
 /* Whether `text` is the beginning of the name of a stream that a row named, and not all of one. */
@@ -62,7 +63,7 @@ enum { TRACE_FIELD_LIMIT = 24 };
 /* Splits `line` at commas. Returns the number of fields; those beyond TRACE_FIELD_LIMIT are only counted. */
 size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT]);
 
-/* All of `text` is an unsigned decimal number; `name` is for the reason. */
+/* Reads a text that is an unsigned decimal number as a whole. False, with a reason in which `name` stands for it. */
 bool trace_read_number(trace_builder *builder, const char *name, const char *text, uint64_t *out);
 
 /* `begins`: whether a line is the format's first. `row` reads a further line, which it modifies. *memory is the

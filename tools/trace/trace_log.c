@@ -47,7 +47,7 @@ static bool op_of(const strata_log_record *record, trace_op *op)
 
 enum { SLOT_BITS = 24 }; /* of a block's index in the stack's table */
 
-/* Whether they fit into one number, the block's id. */
+/* Whether slot and generation fit into one number, the block's id. */
 static bool check_block(trace_builder *builder, uint64_t slot, uint64_t generation)
 {
     if (slot >> SLOT_BITS)

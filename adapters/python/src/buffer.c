@@ -21,7 +21,7 @@ strata_ref *buffer_ref(buffer_object *self)
 
 /* ---- the free ---- */
 
-/* As for memory that another library has used: the free waits for all work of the device. */
+/* Exports the memory for a moment: the free waits for all work of the device, as after a use by another library. */
 void buffer_mark_unrecorded(strata_ref *ref)
 {
     struct DLManagedTensorVersioned *tensor;
@@ -94,8 +94,9 @@ int buffer_clear(PyObject *object)
     return 0;
 }
 
-/* Of a circle, by the collector, which calls the finalizers of all objects in it before it frees one: that of a stream
- * may have destroyed the handle. Without the object the free waits for the device. */
+/* Called by the collector for a buffer in a circle. It calls the finalizers of all objects in the circle before it
+ * frees one, and that of a stream may have destroyed the handle: without the stream's object the free waits for the
+ * device. */
 void buffer_finalize(PyObject *object)
 {
     buffer_clear(object);
@@ -119,7 +120,7 @@ void buffer_dealloc(PyObject *object)
     module_free_object(object);
 }
 
-/* Where uses are not recorded, the free waits for the device. */
+/* Records a use; in a stack that records none, makes the free wait for the device. */
 static strata_status record_last_use(const buffer_object *self, strata_ref *ref, CUstream stream)
 {
     if (strata_runtime_supports_block_use_tracking(self->runtime->runtime))
@@ -247,7 +248,7 @@ PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offs
 
 /* ---- open uses ---- */
 
-/* Whether the handle is good at the free: kept by its object, or known. */
+/* A handle is good at the free if its object is kept, or the stream is known. */
 bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream)
 {
     if (stream == CU_STREAM_PER_THREAD)

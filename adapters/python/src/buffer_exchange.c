@@ -25,7 +25,7 @@ static void end_legacy(PyObject *capsule)
         tensor->deleter(tensor);
 }
 
-/* On any thread, also after Python's end: it makes no call of Python. */
+/* May be called on any thread, also after Python's end: it makes no call of Python. */
 static void delete_legacy(DLManagedTensor *tensor)
 {
     DLManagedTensorVersioned *versioned = tensor->manager_ctx;
@@ -91,7 +91,7 @@ PyObject *buffer_dlpack_device(PyObject *object, PyObject *ignored)
                : NULL;
 }
 
-/* (device type, device id) of the consumer's wish, against the tensor's. */
+/* Whether the consumer wants the memory where it is: `wish` is None or (device type, device id). Else an exception. */
 static bool device_is_ours(PyObject *wish, DLDevice device)
 {
     int type, id;

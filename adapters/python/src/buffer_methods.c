@@ -19,7 +19,7 @@ static PyObject *buffer_free(PyObject *object, PyObject *arguments, PyObject *ke
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
-/* Makes `given` a tuple, and counts its elements; NULL `given`: what is there. */
+/* Makes `given` a tuple, and counts its elements. None: one dimension with the elements that are there. */
 static PyObject *shape_of(PyObject *given, size_t *elements)
 {
     if (given == Py_None)

@@ -77,7 +77,7 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
     return Py_NewRef(self->buffer);
 }
 
-/* Of a use that has begun. */
+/* Finishes a use that has begun. */
 static strata_status finish(use_object *self)
 {
     runtime_object *runtime = self->buffer->runtime;
@@ -91,7 +91,7 @@ static strata_status finish(use_object *self)
     return status;
 }
 
-/* After an exception, too, work may have been submitted. */
+/* Finishes the use after an exception, too: work may have been submitted before it. */
 static PyObject *use_exit(PyObject *object, PyObject *arguments)
 {
     (void)arguments;
@@ -117,7 +117,7 @@ static int use_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* A use that has begun is finished without its handle. */
+/* A use that has begun is finished without its stream, whose handle may be gone: the free waits for the device. */
 static int use_clear(PyObject *object)
 {
     use_object *self = (use_object *)object;

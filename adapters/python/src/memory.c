@@ -34,7 +34,7 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     return errors_raise(status);
 }
 
-/* After an error the memory is the object's. */
+/* Frees the memory, in the order of the stream or behind all work of the device. After an error the object keeps it. */
 static strata_status release(memory_object *self, bool ordered, CUstream stream)
 {
     void *address = self->address;

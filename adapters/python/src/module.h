@@ -54,7 +54,7 @@ typedef struct element_name {
 int errors_add(PyObject *module);
 PyObject *errors_raise(strata_status status);
 PyObject *errors_raise_text(strata_status status, const char *text);
-/* Of an argument that is wrong by itself: a strata.InvalidValueError, whose message begins with its name. */
+/* For an argument that is wrong by itself: strata.InvalidValueError, with a message that begins with its name. */
 PyObject *errors_raise_argument(const char *name, strata_status status);
 PyObject *errors_raise_freed(void);
 
@@ -64,8 +64,8 @@ bool convert_size(PyObject *object, const char *name, size_t *out);
 /* A limit: None is none, and 0 is refused, which C takes for none. */
 bool convert_limit(PyObject *object, const char *name, strata_amount *out);
 bool convert_element(PyObject *object, strata_element *out);
-/* The UTF-8 of a text (NULL: an exception is set), without NUL; *bytes holds it, and is the caller's. NULL with an
- * exception. */
+/* Returns a text as UTF-8 without zero bytes; *bytes holds it, and is the caller's. NULL with an exception, also for a
+ * NULL `text`. */
 const char *convert_words(PyObject *text, PyObject **bytes);
 
 bool convert_tag(PyObject *object, strata_tag *out);
@@ -83,7 +83,7 @@ int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 /* A new object of `type`, all zero behind its head. */
 void *module_new_object(PyTypeObject *type);
 
-/* The end of every deallocator. */
+/* The last call of each deallocator: frees the object, and drops its reference to its type. */
 void module_free_object(PyObject *self);
 
 /* runtime.c, runtime_methods.c */
@@ -102,7 +102,7 @@ PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
 
-/* Whether register_stream made the handle known; and that it did, or no longer does. */
+/* Whether register_stream made the handle known. runtime_remember keeps that it did, or forgets it. */
 bool runtime_has_registered(runtime_object *self, CUstream stream);
 void runtime_remember(runtime_object *self, PyObject *stream, bool registered);
 
@@ -129,10 +129,10 @@ strata_ref *buffer_ref(buffer_object *self);
 strata_status buffer_release(buffer_object *self);
 strata_status buffer_free_on(buffer_object *self, CUstream stream);
 
-/* From here on the memory's free waits for all work of the device. */
+/* Makes the memory's free wait for all work of the device. */
 void buffer_mark_unrecorded(strata_ref *ref);
 
-/* Whether the stream's handle is good at the free. */
+/* Whether the handle of a stream is sure to be good at the free. `given`: the object that named it. */
 bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream);
 
 /* A view; NULL with an exception: the buffer was freed, or the view does not fit. */

@@ -1,5 +1,5 @@
-/* A stack's reports as Python objects. Strata's callbacks fill host memory without the GIL; the objects are made after
- * them. */
+/* A stack's reports as Python objects. Strata's callbacks run without the GIL and fill host memory, from which the
+ * objects are made afterwards. */
 #include "module.h"
 
 #include <stdio.h>
