@@ -79,7 +79,7 @@ static pool_result take_accepted(pool *self, const pool_need *need, pool_accepts
     return found;
 }
 
-/* The stream follows its points. */
+/* Takes memory whose points the stream already follows. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
