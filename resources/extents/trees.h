@@ -45,13 +45,13 @@ static inline bool pool_is_before(pool_key a, pool_key b)
 void pool_tree_enter(const pool_heap *heap, pool_tree *tree, uint32_t slot);
 void pool_tree_leave(const pool_heap *heap, pool_tree *tree, uint32_t slot);
 
-/* The first at or behind `least`, of all, behind `key`, behind an extent; 0: none. */
+/* The first extent at or behind `least`, of all, behind `key`, behind an extent; 0: none. */
 uint32_t pool_tree_from(const pool_heap *heap, const pool_tree *tree, pool_key least);
 uint32_t pool_tree_first(const pool_heap *heap, const pool_tree *tree);
 uint32_t pool_tree_behind(const pool_heap *heap, const pool_tree *tree, pool_key key);
 uint32_t pool_tree_next(const pool_heap *heap, const pool_tree *tree, uint32_t slot);
 
-/* Bytes of the largest. */
+/* Bytes of the largest extent; 0: none. */
 uint64_t pool_tree_largest(const pool_heap *heap, const pool_tree *tree);
 
 #endif
