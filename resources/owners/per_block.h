@@ -13,7 +13,7 @@
 typedef struct strata_per_block strata_per_block;
 
 typedef struct strata_per_block_source {
-    /* Of each address (a power of two, at least 256); the largest of a request. */
+    /* Alignment of each address (a power of two, at least 256), and the largest of a request. */
     size_t alignment, most_alignment;
     bool of_device; /* if the device refuses, other stacks give free memory back */
 
@@ -41,7 +41,7 @@ struct strata_per_block {
 void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
                            const strata_per_block_source *source, strata_device *device);
 
-/* The owner frees itself. */
+/* Destroys all but the memory of `self`. */
 void strata_per_block_clear(strata_per_block *self);
 
 /* For the ops table. strata_per_block_destroy frees `self`: for an owner without further members. */
