@@ -62,8 +62,7 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
     return atomic_load_explicit(&account->in_flight, memory_order_seq_cst) != 0;
 }
 
-/* Spins, yields, then sleeps. *last_look: clock, 0 before the first read. A yield may take a time slice. False: no time
- * is left. */
+/* A yield may take a time slice, so the clock is read from then on. */
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left)
 {
     enum { PAUSES = 60, SHORT_WAITS = 256 }; /* PAUSES: before strata_backoff yields */

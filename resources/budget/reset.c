@@ -23,7 +23,8 @@ static bool outlives_context(const budget *self)
     return false;
 }
 
-/* Charged are live blocks, blocks of other layers, and those whose frees wait for streams that are gone. */
+/* Ends all charges: of live blocks, of blocks of other layers, and of those whose frees wait for streams that are gone.
+ * Returns their bytes. */
 static uint64_t end_charges(budget *self)
 {
     const strata_table *table = strata_resource_table(&self->resource);

@@ -1,5 +1,5 @@
 /* Bytes that an account is charged with for memory which no layer below it gives, such as the driver's own under
- * `strata exec`. As a reservation is, but without an account of its own, which takes its time to open and close. */
+ * `strata exec`. Like a reservation, but without an account of its own, which would take time to open and close. */
 #ifndef STRATA_RESOURCES_BUDGET_TAKE_H
 #define STRATA_RESOURCES_BUDGET_TAKE_H
 
