@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
+/* Defaults, those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
 static const uint64_t FIXED_BYTES = UINT64_C(1) << 20, BINNING_MIN = UINT64_C(256) << 10,
                       BINNING_MAX = UINT64_C(4) << 20;
 
@@ -48,7 +48,7 @@ static bool make_bins(binning *self, const uint64_t *sizes, size_t count, uint64
     return self->bins != NULL;
 }
 
-/* For each number of bits, the first bin that can fit the smallest such size. */
+/* Sets, for each number of bits, the first bin that can fit the smallest such size. */
 static void index_bins(binning *self)
 {
     for (unsigned bits = 0; bits <= 64; bits++) {
