@@ -256,7 +256,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Quarantines the block under another id: no other layer sees it. */
+/* Makes a block the chunk's memory, in quarantine under another id: no other layer sees it. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);

@@ -138,7 +138,7 @@ static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 
 /* ---- slots.c ---- */
 
-/* `size`: a multiple of BIN_GRANULE. NULL without memory. */
+/* Makes a bin without chunks. `size`: a multiple of BIN_GRANULE. NULL without host memory. */
 bin *bin_make(size_t size, size_t chunk_bytes);
 void bin_destroy(bin *self);
 
@@ -248,7 +248,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 /* Whether freeing could cure `status`; `why` is the lower layer's error. */
 bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
-/* Without memory below, a request polls first, then waits. */
+/* How hard a request tries to get chunks back when there is no memory below: it polls first, then waits. */
 typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
 /* Polls or waits, then gives empty chunks back, up to `enough` bytes; *given: bytes. */

@@ -35,7 +35,7 @@ void budget_account_unlock(strata_budget_account *account)
     strata_lock_release(&account->state_lock);
 }
 
-/* Spins and yields first: a recall takes some microseconds. */
+/* Spins and yields before it blocks: a recall takes some microseconds. */
 bool budget_account_await(strata_budget_account *account)
 {
     enum { SHORT_WAITS = 256 };

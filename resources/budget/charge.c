@@ -107,7 +107,7 @@ void budget_return_to_parents(strata_budget_account *reservation)
     atomic_fetch_sub_explicit(&reservation->unreturned, (uint64_t)bytes, memory_order_release);
 }
 
-/* Parents first: an account may be freed with its last bytes. */
+/* Gives back to parents first: an account may be freed with its last bytes. */
 void budget_release(strata_budget_account *account, uint64_t bytes)
 {
     strata_budget_account *levels[BUDGET_DEPTH];

@@ -208,7 +208,7 @@ static uint64_t take_steps(strata_budget_account *account, uint64_t *threads)
     return all;
 }
 
-/* With the lock. Charges in flight are late, so `counted` is what was granted without them. */
+/* Begins to count. Charges in flight are late, so `counted` is what was granted without them. With the lock. */
 static void begin_to_count(strata_budget_account *account)
 {
     uint32_t position = 0;
@@ -238,7 +238,7 @@ static uint64_t max_quota(uint64_t limit, uint64_t granted, uint64_t threads)
     return threads == 1 ? most : least_of(most, share > SLACK ? share : SLACK);
 }
 
-/* With the lock. */
+/* Begins to grant quotas to so many threads. With the lock. */
 static void begin_to_grant(strata_budget_account *account, uint64_t slack, uint64_t threads)
 {
     uint32_t position = 0;

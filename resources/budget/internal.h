@@ -34,7 +34,7 @@
 
 enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_NOTIFICATIONS = 16 };
 
-/* Used by its thread while busy, else under the account's lock. */
+/* A thread's part of an account. Used by its thread while busy, else under the account's lock. */
 typedef struct budget_slot {
     _Atomic uint64_t quota;
     union {
@@ -134,7 +134,7 @@ typedef struct budget_terms {
     struct budget_shared *shared;
 } budget_terms;
 
-/* Used by its thread alone. If the serial differs: the base. */
+/* The account that a thread has entered. Used by its thread alone; if the serial differs, the thread is in the base. */
 typedef struct budget_thread_account {
     strata_budget_account *account;
     uint64_t serial;
@@ -202,7 +202,7 @@ static inline unsigned budget_special(const budget *self)
     return atomic_load_explicit(&self->special, memory_order_relaxed);
 }
 
-/* No limit: above any device's capacity, safe from overflow. */
+/* The capacity without a limit: above any device's, safe from overflow. */
 static const int64_t budget_boundless = INT64_C(1) << 62;
 
 static inline int64_t budget_capacity_of(uint64_t limit)
@@ -301,7 +301,7 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 
 /* ---- account_lock.c ---- */
 
-/* False: the thread has the lock already. */
+/* Takes an account's lock, excludes its threads and recalls their quotas. False: the thread has the lock already. */
 bool budget_account_lock(strata_budget_account *account);
 void budget_account_unlock(strata_budget_account *account);
 
@@ -341,7 +341,8 @@ void budget_return_charge(budget *self, budget_record *record, strata_budget_acc
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
                         uint64_t reusable, int64_t *wait_left);
 
-/* False: the memory was not reused, and an account exceeds its limit. `failed`: as in budget_finish(). */
+/* Ends a charge for reuse, and unlocks the accounts. False: the memory was not reused, and an account exceeds its
+ * limit. `failed`: as in budget_finish(). */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
 /* Gives the unused bytes of a closed reservation back; with the last of them it may be freed. */

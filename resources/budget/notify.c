@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 
-/* Above its mark an account has no thread quotas: granted is in use. */
+/* Whether use has crossed the mark. Above it an account has no thread quotas: granted is in use. */
 static bool mark_is_crossed(const strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above_mark, memory_order_relaxed);

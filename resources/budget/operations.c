@@ -41,7 +41,7 @@ static inline uint64_t plain_charge(budget *self, size_t bytes, CUstream stream)
                                                                   : ask_plain_charge(self, bytes, stream);
 }
 
-/* With a charge of 0 the account could be freed before the block. */
+/* At least 1 for a block with bytes: with a charge of 0 the account could be freed before the block. */
 static inline uint64_t least_charge(const strata_request *request, size_t bytes)
 {
     return bytes || !request->bytes ? bytes : 1;

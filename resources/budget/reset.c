@@ -1,6 +1,6 @@
-/* After a reset of the device: its blocks are gone, and other processes may have their bytes. A later free or
- * completion of such a block finds no charge. Memory of the driver's pools outlives the context, and stays charged
- * until the context has begun anew, in which it can be freed. */
+/* The charges of a shared budget after a reset of the device: its blocks are gone, and other processes may have their
+ * bytes. A later free or completion of such a block finds no charge. Memory of the driver's pools outlives the context,
+ * and stays charged until the context has begun anew, in which it can be freed. */
 #include "core/base/error.h"
 #include "resources/budget/internal.h"
 

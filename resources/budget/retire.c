@@ -21,7 +21,7 @@ static bool below_retires(const budget *self)
            owner->ops->capabilities((strata_resource *)owner) & STRATA_CAPABILITY_STREAM_ORDERED;
 }
 
-/* Found at the first free: constant for a stack. */
+/* Whether frees are recorded; found at the first one, constant for a stack. */
 static bool retires(budget *self)
 {
     enum { UNKNOWN, NO, YES };

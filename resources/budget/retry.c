@@ -84,7 +84,7 @@ static bool wait_for_others(budget *self, budget_retry *retry)
     return true;
 }
 
-/* False: nothing to wait for. */
+/* Waits as the option says. False: there is nothing to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
     if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
@@ -210,7 +210,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
     return wait_by_option(self, retry);
 }
 
-/* SUCCESS without *done: charged. Limits may change meanwhile. */
+/* Takes the steps, each followed by a new charge. SUCCESS without *done: charged. Limits may change meanwhile. */
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;

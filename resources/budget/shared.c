@@ -28,7 +28,7 @@ static strata_status find_limit(budget_shared *shared, const shared_terms *terms
     return STRATA_SUCCESS;
 }
 
-/* Another process may remove the file before it is locked. */
+/* Opens and locks the file, again if another process removes it in between. */
 static strata_status open_locked(budget_shared *shared, bool grouped, gid_t group)
 {
     for (;;) {

@@ -62,7 +62,7 @@ bool shared_is_lost(const budget_shared *shared);
 /* Raises IO, with the reason and what to do. */
 strata_status shared_fail_lost(const budget_shared *shared);
 
-/* Of all processes. */
+/* The limit of all processes, and the bytes that they use. */
 uint64_t shared_limit(const budget_shared *shared);
 uint64_t shared_in_use(const budget_shared *shared);
 

@@ -178,7 +178,7 @@ static int make_nameless(const char *path, const new_file *what)
     return refuse_descriptor(descriptor);
 }
 
-/* Without O_TMPFILE or /proc. A process that is killed here leaves the temporary name. */
+/* As make_nameless, where O_TMPFILE or /proc is missing. A process that is killed here leaves the temporary name. */
 static int make_under_another_name(const char *path, const new_file *what)
 {
     char other[SHARED_PATH + 16];

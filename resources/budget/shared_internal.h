@@ -23,7 +23,7 @@ typedef struct shared_tag {
     _Atomic uint64_t in_use; /* any thread of the process, relaxed */
 } shared_tag;
 
-/* Written with the lock, except in_use and tags. */
+/* A process's part of the file. Written with the lock, except in_use and tags. */
 typedef struct shared_slot {
     _Alignas(64) _Atomic uint64_t in_use; /* written by the process */
     _Atomic uint64_t lease;
@@ -222,10 +222,11 @@ strata_status shared_file_refuse_for(const char *path, const char *what);
 
 void shared_file_unmap(shared_file *file);
 
-/* False if the program has closed the descriptor, which may by now be another file's. */
+/* Whether the descriptor is still the file's: a program may close it, and it may by now be another file's. */
 bool shared_file_has_descriptor(const budget_shared *shared);
 
-/* False: the file was removed, renamed, replaced, truncated or overwritten while it was used; *what says which. */
+/* Whether the file is still good; false: it was removed, renamed, replaced, truncated or overwritten while it was used,
+ * and *what says which. */
 bool shared_file_is_sound(const budget_shared *shared, const char **what);
 
 /* ---- shared_bus.c ---- */

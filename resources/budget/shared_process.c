@@ -90,7 +90,7 @@ bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead)
     return (state.letter == 'Z' || state.letter == 'X') && state.threads <= 1;
 }
 
-/* proc(5), /proc/PID/maps: the fifth field. */
+/* Whether a line of /proc/PID/maps is of the file: its fifth field, proc(5), is the inode. */
 static bool is_mapping_of(const char *line, ino_t inode)
 {
     unsigned long long number;

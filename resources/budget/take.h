@@ -5,8 +5,8 @@
 
 #include <strata/budget.h>
 
-/* At most 2^62 bytes, of a budget that is part of a stack. Errors: OUT_OF_BUDGET (after all that a request tries,
- * except reuse), those of a driver that is not open. Any thread. */
+/* Charges at most 2^62 bytes to a budget that is part of a stack. Errors: OUT_OF_BUDGET (after all that a request
+ * tries, except reuse), those of a driver that is not open. Any thread. */
 strata_status budget_take(strata_budget_account *account, size_t bytes);
 
 /* Gives them back. Nothing in a forked child. Any thread. */

@@ -4,7 +4,7 @@
 
 #include "resources/chunks/chunks.h"
 
-/* Its owner frees `numbers`. */
+/* Chunks, by number. The list's owner frees `numbers`. */
 typedef struct pool_chunk_list {
     uint32_t *numbers;
     size_t count, capacity;

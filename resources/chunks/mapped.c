@@ -17,7 +17,7 @@ static bool can(const strata_device *device, CUdevice_attribute what)
     return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
 }
 
-/* gpuDirectRDMACapable: a network card needs memory that was made for it. */
+/* How chunks are made. gpuDirectRDMACapable: a network card needs memory that was made for it. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,

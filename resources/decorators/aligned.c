@@ -152,7 +152,7 @@ static strata_status aligned_record(strata_resource *resource, const strata_bloc
     return resource->upstream->ops->record_use(resource->upstream, &view, stream, access);
 }
 
-/* Bytes outside the shown part belong to no block of the user. */
+/* Finds a block by an address in its shown part: the bytes outside belong to no block of the user. */
 static strata_status aligned_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
     strata_status status = resource->upstream->ops->find(resource->upstream, address, out);

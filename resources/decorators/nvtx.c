@@ -284,7 +284,7 @@ static void begin_region(nvtx_layer *self, const strata_block *block)
         strata_call_scope_leave(&scope);
 }
 
-/* Before a free: the region ends. False: the block is not live, the free will be refused. */
+/* Ends a block's region before its free. False: the block is not live, the free will be refused. */
 static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
     strata_call_scope scope;

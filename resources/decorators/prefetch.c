@@ -82,7 +82,7 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* False if the block cannot be given back. */
+/* Frees a block that was not handed out. False: the layers below refuse it. */
 static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();

@@ -43,7 +43,7 @@ static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeli
     return page && page[timeline % POOL_LISTS_PER_PAGE].timeline ? &page[timeline % POOL_LISTS_PER_PAGE] : NULL;
 }
 
-/* NULL without host memory. */
+/* A stream's list, made if missing; NULL without host memory. */
 static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 {
     pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];

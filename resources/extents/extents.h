@@ -39,7 +39,7 @@ typedef enum pool_state {
     POOL_CHUNK,   /* no extent: a block of the layer below (chunks/upstream.c) */
 } pool_state;
 
-/* In an entry. */
+/* The pool's bytes in an entry. */
 typedef struct pool_extent {
     uint32_t previous, next; /* neighbours in its range; 0: none */
     union {

@@ -18,7 +18,7 @@ typedef struct pool_heap pool_heap;
 
 enum { POOL_CLASSES_PER_DOUBLING = 4, POOL_CLASS_WORDS = 3, POOL_CLASSES = 64 * POOL_CLASS_WORDS };
 
-/* Zeroed: empty. */
+/* A set of free extents. Zeroed: empty. */
 typedef struct pool_tree {
     uint64_t bytes; /* of all extents; 0: empty */
     bool entered;   /* changed since last processed */

@@ -150,7 +150,7 @@ static __attribute__((destructor(101))) void end_process(void)
 
 /* ---- registration ---- */
 
-/* Without host memory there is no check at exit. */
+/* Registers the exit handler; without host memory there is no check at exit. */
 static bool register_handler(void)
 {
     return atexit(check_at_exit) == 0;

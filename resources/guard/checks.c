@@ -378,7 +378,7 @@ static strata_status launch(guard *self, guard_batch *batch)
 
 /* ---- reading ---- */
 
-/* Does what the kernel does. */
+/* Checks a copied piece, as the kernel does in place. */
 static void check_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
 {
     *verdict = (strata_guard_verdict){.first = UINT64_MAX};
@@ -417,7 +417,7 @@ static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piec
     return finding;
 }
 
-/* One finding for all changes in one range of a block. */
+/* Collects a batch's findings: one for all changes in one range of a block. */
 static size_t collect(const guard_batch *batch, strata_guard_finding findings[PARTS])
 {
     size_t count = 0;

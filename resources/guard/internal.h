@@ -40,7 +40,7 @@ typedef enum guard_list_name {
     GUARD_LISTS,
 } guard_list_name;
 
-/* Guarded by the lock, except while one thread owns the block. */
+/* The guard's bytes in a block's entry. Guarded by the lock, except while one thread owns the block. */
 typedef struct guarded {
     strata_block shown; /* the user's view of it; constant while the user has the block */
     strata_block below; /* the view of the layer below; in quarantine with the guard's identity */

@@ -514,7 +514,7 @@ static uint64_t guard_give_back(strata_resource *resource, uint64_t bytes, bool 
     return before > after ? before - after : 0;
 }
 
-/* Quarantined blocks are live below and freed above. */
+/* The usage below, with quarantined blocks, which are live there, as retired. */
 static strata_status guard_usage(strata_resource *resource, strata_usage *usage)
 {
     guard *self = (guard *)resource;

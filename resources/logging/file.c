@@ -355,7 +355,7 @@ static bool rotate(file_sink *self)
     return false;
 }
 
-/* After a failure the log stays in its file. */
+/* Rotates a file that has reached its size; after a failure the log stays in it. */
 static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)

@@ -123,7 +123,7 @@ typedef struct log_rings {
     size_t made, heap_room; /* rings; the collector's */
 } log_rings;
 
-/* `lines`: a power of two. False without host memory. */
+/* Begins the rings of a log. `lines`: of each ring, a power of two. False without host memory. */
 bool log_rings_init(log_rings *rings, uint64_t lines);
 
 /* Requires that no thread records. */
@@ -142,10 +142,10 @@ __attribute__((cold)) log_ring *log_ring_attach(log_rings *rings);
  * three quarters (a system call of some microseconds). */
 __attribute__((cold)) bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake);
 
-/* Any thread. */
+/* Records dropped so far. Any thread. */
 uint64_t log_rings_dropped(const log_rings *rings);
 
-/* Any thread. */
+/* Records made so far, without dropped ones. Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
 /* The calling thread's ring. NULL without one, and if the layer got no number for them. */

@@ -118,7 +118,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     return STRATA_SUCCESS;
 }
 
-/* There is no memory to wait for. */
+/* Ends a block at once: there is no memory to wait for. */
 static strata_status null_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     (void)stream;

@@ -276,7 +276,7 @@ static bool worth_reaping(const strata_pending_frees *set)
     return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
 }
 
-/* `times`: 1, or -1 to undo. Returns this thread's count of frees. */
+/* Counts a free, with `times` -1 takes that back. Returns this thread's count of frees. */
 static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());

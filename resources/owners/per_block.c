@@ -192,7 +192,7 @@ static strata_status give_memory_back(strata_per_block *self, strata_entry *entr
     return STRATA_SUCCESS;
 }
 
-/* `times`: 1, or -1 to undo. */
+/* Counts a free; with `times` -1 takes that back. */
 static void count_free(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_thread *thread = strata_thread_self();

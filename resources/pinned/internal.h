@@ -84,7 +84,7 @@ CUresult pinned_host_alloc(void **memory, size_t bytes, unsigned flags, int numa
 
 /* ---- lanes.c ---- */
 
-/* In an entry; belongs to the lane's lock from the free to the next block. */
+/* The layer's bytes in an entry; guarded by the lane's lock from the free to the next block. */
 typedef struct pinned_bytes {
     strata_point point; /* of the freeing stream */
     uint32_t next;      /* slot in a list; 0: the last */

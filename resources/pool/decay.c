@@ -158,7 +158,7 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* In the first window all counts as used. */
+/* Begins a first window, in which all counts as used. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;

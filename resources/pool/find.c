@@ -242,7 +242,8 @@ static bool begin(pool *self)
 
 /* ---- the search ---- */
 
-/* Without a status the errors' other members stay undefined: clearing their texts would cost a tenth of a miss. */
+/* Clears an outcome. The errors' texts stay undefined, as their status is SUCCESS: to clear them would cost a tenth of
+ * a miss. */
 static void begin_outcome(const pool *self, pool_outcome *outcome)
 {
     outcome->result = CUDA_ERROR_OUT_OF_MEMORY;

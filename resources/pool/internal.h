@@ -379,7 +379,7 @@ strata_status pool_decay_step(pool *self, unsigned most);
 /* As pool_decay_step, for a few chunks, and without errors. */
 void pool_decay_try_step(pool *self);
 
-/* For slow calls; no lock is held. */
+/* pool_decay_try_step, if there is decay: for slow calls, with no lock held. */
 static inline void pool_decay_step_if_due(pool *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))

@@ -121,7 +121,7 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     return status;
 }
 
-/* After the last of it no call is made: each later reset asks again.
+/* Returns the memory of a device that was reset. Once none is left, makes no call: each later reset asks again.
  *
  * With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
 static uint64_t abandon(pool *self)

@@ -54,7 +54,7 @@ void pool_sum_frees(strata_resource *resource, strata_stream_sums *sums)
         ;
 }
 
-/* Without the largest free extent: that needs a search. */
+/* The usage without the largest free extent, for which a search is needed. */
 static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
@@ -117,7 +117,7 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [POOL_VALUE_FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all thread caches were emptied"},
 };
 
-/* Values that are words of the pool; 0: others. */
+/* Offsets of values that are words of the pool; 0: others. */
 static const size_t words[POOL_VALUE_COUNT] = {
     [POOL_VALUE_RESERVED] = offsetof(pool, reserved),
     [POOL_VALUE_RESERVED_PEAK] = offsetof(pool, peak_reserved),

@@ -326,7 +326,7 @@ void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* `lock` is held. */
+/* Frees all magazines of the depot. `lock` is held. */
 static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {

@@ -84,8 +84,8 @@ static inline uint32_t pool_granules(uint64_t bytes)
  * it. Larger ones are as asked for: a class would waste more than the search costs. */
 enum { POOL_CLASSED = 256, POOL_CLASS_BINS = 48 };
 
-/* By granules - 1: the granules of a size's class, and where its bin is, in bytes behind the first one. A load is
- * faster than finding the highest bit. */
+/* Tables by granules - 1: the granules of a size's class, and where its bin is, in bytes behind the first one. A load
+ * is faster than finding the highest bit. */
 extern const uint16_t pool_class_granules[POOL_CLASSED] __attribute__((visibility("hidden")));
 extern const uint16_t pool_class_bins[POOL_CLASSED] __attribute__((visibility("hidden")));
 
@@ -114,7 +114,7 @@ static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *
     return strata_busy_enter(&local->busy, &self->flushing);
 }
 
-/* For callers with a fallback: also fails where a full barrier is needed. Makes no call. */
+/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
     return strata_busy_try_enter(&local->busy, &self->flushing);

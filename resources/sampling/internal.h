@@ -53,7 +53,7 @@ typedef enum sample_state {
     SAMPLE_ENDING,
 } sample_state;
 
-/* As array indices from 1; 0: none. */
+/* Neighbours in a list, as array indices from 1; 0: none. */
 typedef struct sample_link {
     uint32_t before, after;
 } sample_link;
@@ -62,7 +62,7 @@ typedef struct sample_list {
     uint32_t first, last;
 } sample_list;
 
-/* Guarded by the lock, except while one thread owns the sample. */
+/* A sampled block and its mapping. Guarded by the lock, except while one thread owns the sample. */
 typedef struct sample {
     sample_state state;
     bool is_mapped;

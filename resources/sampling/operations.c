@@ -15,7 +15,7 @@
 
 enum { POLL_EACH = 16 }; /* allocations between polls while freed blocks wait */
 
-/* Without DEVICE_MEMORY the host accesses the memory. */
+/* What the owner must have: without DEVICE_MEMORY the host accesses the memory. */
 static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_DEVICE_MEMORY;
 
 /* ---- choosing allocations ---- */
@@ -278,7 +278,7 @@ static void report_refused(sampling *self, const strata_block *block, strata_sta
     findings_report_refused(&self->log, block, status, &first, freed_at);
 }
 
-/* Addresses outside of the range are the business of the layers below. */
+/* Reports a refused free by address, if the address is in the range: others are for the layers below. */
 static bool sampling_address_refused(strata_resource *resource, CUdeviceptr address, bool freed)
 {
     sampling *self = (sampling *)resource;

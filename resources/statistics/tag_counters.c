@@ -373,7 +373,7 @@ static void widen(strata_tag_counters *counters, strata_tag_counters_thread *loc
     local->width = wanted < STRATA_TAG_COUNTERS_WIDTH ? wanted : STRATA_TAG_COUNTERS_WIDTH;
 }
 
-/* Allocations by threads with an account. */
+/* Counts the allocations by threads with an account. */
 static uint64_t count_allocations(strata_tag_counters *counters)
 {
     uint64_t all = 0;

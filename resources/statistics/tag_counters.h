@@ -48,8 +48,8 @@ enum {
 
 typedef struct strata_tag_counters_record strata_tag_counters_record;
 
-/* Unless noted, the account's thread writes and any thread reads a recent value. A record's own account is written
- * under the lock. */
+/* A number of an account, and its window. Unless noted, the account's thread writes and any thread reads a recent
+ * value. A record's own account is written under the lock. */
 typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
     _Atomic int64_t top;       /* highest current since the window was set by its thread */
@@ -69,7 +69,7 @@ typedef struct strata_tag_counters_account {
                                                   tag's has the numbers; under the lock */
 } strata_tag_counters_account;
 
-/* Used by its thread alone, unless noted. */
+/* A thread's accounts. Used by its thread alone, unless noted. */
 typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
@@ -162,7 +162,7 @@ bool strata_tag_counters_push(strata_tag_counters *counters);
 /* Reads and ends the innermost scope; false: none is open. */
 bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers);
 
-/* Every peak becomes what is live. */
+/* Sets every peak to what is live. */
 void strata_tag_counters_reset_peaks(strata_tag_counters *counters);
 
 static inline uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
@@ -185,7 +185,7 @@ void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t count
 
 /* ---- shared by the files of the counters ---- */
 
-/* Each record's sum becomes what was live at one moment. The lock is held. */
+/* Sets each record's sum to what was live at one moment. The lock is held. */
 void strata_tag_counters_take_sums(strata_tag_counters *counters);
 
 static inline int64_t counter_load(const _Atomic int64_t *number)
