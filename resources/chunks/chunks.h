@@ -11,7 +11,7 @@
 
 typedef struct pool_below {
     strata_block block;
-    strata_point ready; /* end of its allocation; the chunk's first use waits for it */
+    strata_point ready; /* its allocation, for which its first use waits */
 } pool_below;
 
 typedef struct pool_chunk {
@@ -77,19 +77,18 @@ typedef struct pool_chunk_store {
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
     pool_former *formers; /* former places of all chunks, by number, from 1 */
-    uint32_t former_count, former_end, former_capacity,
-        former_free;                  /* count: those in use; end: numbers, unused ones included */
-    uint32_t former_root;             /* root of the order of points */
-    uint64_t reserved;                /* in chunks */
-    uint64_t requested;               /* in chunks being requested */
-    bool abandoned;                   /* guarded by map_lock, as the next */
-    bool given_up;                    /* the addresses were given up */
-    strata_pool_hold *holds;          /* list of all holds */
-    _Atomic uint64_t held_bytes;      /* in held chunks; any thread reads */
-    CUstream stream;                  /* internal, for a layer below; constant */
-    struct strata_timeline *timeline; /* constant */
-    strata_tag tag;                   /* constant */
-    _Atomic bool unaligned;           /* the layer below gave an unaligned block; any thread */
+    uint32_t former_count, former_end, former_capacity, former_free; /* in use; numbers, unused ones included */
+    uint32_t former_root;                                            /* root of the order of points */
+    uint64_t reserved;                                               /* in chunks */
+    uint64_t requested;                                              /* in chunks being requested */
+    bool abandoned;                                                  /* guarded by map_lock, as the next */
+    bool given_up;                                                   /* the addresses were given up */
+    strata_pool_hold *holds;                                         /* list of all holds */
+    _Atomic uint64_t held_bytes;                                     /* in held chunks; any thread reads */
+    CUstream stream;                                                 /* internal, for a layer below; constant */
+    struct strata_timeline *timeline;                                /* constant */
+    strata_tag tag;                                                  /* constant */
+    _Atomic bool unaligned; /* the layer below gave an unaligned block; any thread */
 } pool_chunk_store;
 
 /* Where the addresses of the small side begin: half of all. */

@@ -498,7 +498,7 @@ pool_work pool_heap_work_on(const pool_heap *heap, uint32_t slot, CUdeviceptr en
     return most;
 }
 
-/* Frees all but the first `bytes` of an extent. */
+/* Frees all but the first `bytes` of an extent. False without host memory. */
 static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)

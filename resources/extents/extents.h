@@ -179,7 +179,7 @@ uint32_t pool_heap_find_better(pool_heap *heap, pool_side side, uint16_t timelin
 /* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
-/* The last extent that begins at or before an address, which may lie behind it; 0: none. */
+/* The last extent that begins at or before an address, even if it ends before that; 0: none. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
 /* Whether a range is within one extent that is taken. */

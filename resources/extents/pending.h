@@ -17,7 +17,7 @@ uint16_t pool_points_timeline(const strata_entry *entry);
 
 void pool_points_forget_complete(strata_entry *entry);
 
-/* Whether the memory is known to be out of all work's reach. */
+/* Whether it is known that no work can touch the memory. */
 bool pool_is_complete(const strata_entry *entry);
 
 /* A point that is not known to be complete; 0: none. Forgets those that are. */

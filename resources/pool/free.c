@@ -324,8 +324,7 @@ static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_th
     return STRATA_SUCCESS;
 }
 
-/* Ends a block and puts its memory into the entered cache, then leaves that. False: pool_stream_cache_keep_slow is due.
- */
+/* Ends a block, puts its memory into the entered cache, and leaves that. False: pool_stream_cache_keep_slow is due. */
 static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thread_cache *local,
                                                             pool_stream_cache *cache, strata_entry *entry,
                                                             const strata_block *block, uint32_t slot, strata_point now)

@@ -318,8 +318,7 @@ static bool take_possible_hole(pool *self, const pool_need *need, const pool_mak
     return false;
 }
 
-/* Maps free chunks of other places, and new ones for what is missing. map_lock is held; with `may_wait` oom_lock too.
- */
+/* Maps free chunks of other places, and new ones for the rest. map_lock is held; with `may_wait` oom_lock too. */
 static pool_result move(pool *self, const pool_need *need, const pool_making *making, bool may_wait,
                         pool_outcome *outcome, uint32_t *slot)
 {

@@ -224,8 +224,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return __builtin_expect(bin->granules == granules && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
 }
 
-/* Takes an extent for a request; NULL: none. A class's bin has extents of one size, which may be less than the request.
- */
+/* Takes an extent for a request; NULL: none. A class's bin has extents of one size, perhaps too small a one. */
 static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream_cache *cache, uint64_t bytes,
                                               uint64_t *granules, uint32_t *slot)
 {
