@@ -113,7 +113,7 @@ static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
     return chunk && address - chunk->block.address < chunk->block.bytes ? chunk : NULL;
 }
 
-/* The block may end meanwhile. */
+/* Describes a slot's live block, which may end meanwhile. */
 static bool describe(const binning *self, const bin_slot *slot, strata_block *out)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -149,7 +149,7 @@ static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
-/* The chunk is unused and in no list; after a failure, in its bin's. */
+/* Frees an unused chunk that is in no list; after a failure it is in its bin's. */
 static strata_status give_back(binning *self, bin_chunk *chunk)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -169,7 +169,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Layers below may hold freed blocks back until REAP_WAIT. */
+/* Waits for the chunk stream and reaps below: layers there may hold freed blocks back until REAP_WAIT. */
 static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
@@ -206,7 +206,7 @@ void bins_make_room(binning *self, bin_effort effort, size_t enough, size_t *giv
     bins_give_back(self, enough, given);
 }
 
-/* After a reset the chunks are the owner's below to give, and their stream has ended. */
+/* Polls, then waits. After a reset the chunks are the owner's below to give, and their stream has ended. */
 uint64_t binning_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     binning *self = (binning *)resource;
@@ -256,7 +256,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Quarantines the block under another id: no other layer sees it. */
+/* Makes a block the chunk's memory, in quarantine under another id: no other layer sees it. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -277,7 +277,7 @@ static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *b
     return STRATA_SUCCESS;
 }
 
-/* The caller gets the first slot. */
+/* Makes all slots clean but the first, which the caller gets. */
 static void chain_slots(bin_chunk *chunk)
 {
     for (uint32_t i = chunk->count; --i > 0;) {
@@ -287,7 +287,7 @@ static void chain_slots(bin_chunk *chunk)
     chunk->clean_count = chunk->count - 1;
 }
 
-/* After a failure the chunk is an orphan. */
+/* Frees a chunk that cannot be used; after a failure it is an orphan. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
     strata_error_suppress_begin();
@@ -296,7 +296,7 @@ static void drop_chunk(binning *self, bin_chunk *chunk)
     strata_error_suppress_end(false);
 }
 
-/* The block was found by address, and used or freed. */
+/* Frees a block that cannot be a chunk: it was found by address, and used or freed. */
 static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
 {
     strata_error_suppress_begin();
@@ -342,7 +342,8 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
     return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Without room: gives chunks back and tries again, then a single slot, unless a slot is clean by then. */
+/* Takes a chunk. Without room below, gives chunks back and tries again, then for a single slot, unless a slot is clean
+ * by then. */
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);

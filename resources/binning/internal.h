@@ -28,16 +28,16 @@ enum {
     BIN_GRANULE = 256,           /* of sizes; block alignment */
     BIN_SLOTS_MOST = 1 << 20,    /* per chunk */
     BIN_LISTS_PER_ARRAY = 64,    /* for adjacent timeline numbers */
-    BIN_SCAN_LIMIT = 256,        /* of the mixed list */
+    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list that one look checks */
     BIN_LEAST_CHUNK = 2 << 20,   /* default bytes of a chunk, */
     BIN_LEAST_SLOTS = 8,         /* at least this many slots */
-    BIN_TRIES_TO_GIVE_BACK = 16, /* at the layer's destruction */
+    BIN_TRIES_TO_GIVE_BACK = 16, /* tries at the layer's destruction */
 };
 
 struct bin;
 struct bin_chunk;
 
-/* Written by its owner: live block, list, chunk (clean), or the thread that took it. */
+/* A slot is written by its owner alone: its live block, its list, its chunk (clean), or the thread that took it. */
 typedef struct bin_slot {
     struct bin_slot *older, *newer; /* in a free list, guarded by its lock; `older` also if clean */
     struct bin_chunk *chunk;        /* constant */
@@ -49,8 +49,8 @@ typedef struct bin_slot {
 typedef struct bin_chunk {
     struct bin *bin;                  /* constant, as are block, taken, count */
     strata_block block;               /* the lower layer's view; quarantine id */
-    uint64_t taken;                   /* live bytes that its owner counts */
-    _Atomic strata_point point;       /* its allocation; 0: complete. Any thread */
+    uint64_t taken;                   /* live bytes that the owner below counts for it */
+    _Atomic strata_point point;       /* of its allocation; 0: complete; any thread */
     uint32_t count;                   /* slots */
     struct bin_chunk *before, *after; /* guarded by the bin's lock; `after` alone in empty chunks */
     bin_slot *clean;                  /* linked by `older`; guarded by the bin's lock, as is the count */
@@ -59,7 +59,7 @@ typedef struct bin_chunk {
     bin_slot slots[];
 } bin_chunk;
 
-/* Oldest first. */
+/* Retired slots, the oldest first. */
 typedef struct bin_free_list {
     _Alignas(64) strata_spin lock;
     _Atomic uint32_t count; /* written under the lock, read by any thread */
@@ -78,20 +78,20 @@ typedef struct bin {
     uint32_t slots; /* per chunk */
     strata_counters counters;
     _Atomic(bin_free_list *) lists[STRATA_TIMELINE_LIMIT / BIN_LISTS_PER_ARRAY]; /* made on demand, never moved */
-    _Atomic(bin_free_list *) first_list;                                         /* of those made */
+    _Atomic(bin_free_list *) first_list;                                         /* list of those made */
     bin_free_list mixed;
     strata_spin lock;
-    bin_chunk *first_chunk, *last_chunk; /* those with clean slots first; guarded by lock */
+    bin_chunk *first_chunk, *last_chunk; /* chunks in use, those with clean slots first; guarded by lock */
     bin_chunk *empty;                    /* clean chunks and orphans; guarded by lock */
     _Atomic uint32_t chunks;             /* with orphans; written under the lock, read by any thread */
     _Atomic bool growing;                /* a thread allocates a chunk; any thread */
     _Atomic uint32_t checked_out;        /* threads that own retired slots; any thread */
     _Atomic uint32_t scans;              /* threads that scan all lists, which holds up checkouts; any thread */
-    _Atomic uint64_t from_clean, waited; /* not from the stream's own list; any thread, relaxed */
+    _Atomic uint64_t from_clean, waited; /* blocks not from the stream's own list; any thread, relaxed */
 } bin;
 
-/* Own block: generation and slot. Chunk: 0 and the chunk. Lower layer's block: zeros. Written before the block is
- * visible; atomic: a stale id may read them while the entry is reused. */
+/* In an entry. Of an own block: generation and slot; of a chunk: 0 and the chunk; of a lower layer's block: zeros.
+ * Written before the block is visible; atomic: a stale id may read them while the entry is reused. */
 typedef struct bin_bytes {
     _Atomic uint64_t made;
     _Atomic(void *) where;
@@ -138,11 +138,11 @@ static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 
 /* ---- slots.c ---- */
 
-/* `size`: a multiple of BIN_GRANULE. NULL without memory. */
+/* Makes a bin without chunks. `size`: a multiple of BIN_GRANULE. NULL without host memory. */
 bin *bin_make(size_t size, size_t chunk_bytes);
 void bin_destroy(bin *self);
 
-/* NULL: no list yet. */
+/* A stream's free list; NULL: it has none yet. */
 static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
 {
     bin_free_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_PER_ARRAY], memory_order_acquire);
@@ -150,7 +150,7 @@ static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
     return list && atomic_load_explicit(&list->made, memory_order_acquire) ? list : NULL;
 }
 
-/* Makes a missing list. Without host memory: the mixed one, which fits every slot. */
+/* As bin_free_list_of, but makes a missing list. Without host memory: the mixed one, which fits every slot. */
 bin_free_list *bin_free_list_make(bin *self, uint16_t timeline);
 
 static inline bool bin_free_list_is_empty(const bin_free_list *list)
@@ -164,7 +164,7 @@ static inline void bin_free_list_add(bin_free_list *list, int by)
     atomic_store_explicit(&list->count, count + (uint32_t)by, memory_order_relaxed);
 }
 
-/* The lock is held. */
+/* Appends a slot as the newest. The lock is held. */
 static inline void bin_free_list_link_newest(bin_free_list *list, bin_slot *slot)
 {
     slot->older = list->newest;
@@ -205,25 +205,25 @@ static inline void bin_checkout_end(bin *self)
     atomic_fetch_sub_explicit(&self->checked_out, 1, memory_order_release);
 }
 
-/* Each point that a retired slot may wait for, until a visit fails. */
+/* Visits each point that a retired slot may wait for, until a visit fails. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data);
 
-/* Adds retired slots that are not known to be complete. */
+/* Adds the points of retired slots that are not known to be complete. */
 void bin_sum_frees(const binning *layer, bin *self, struct strata_stream_sums *sums);
 
-/* NULL if all lists are empty. */
+/* The longest free list; NULL if all are empty. */
 bin_free_list *bin_longest_free_list(bin *self);
 
-/* Of a used chunk if possible. */
+/* Takes a clean slot, of a used chunk if possible; NULL: none. Puts one back. */
 bin_slot *bin_take_clean(bin *self);
 void bin_put_clean(bin *self, bin_slot *slot);
 
-/* The second: an empty chunk or orphan, or NULL. */
+/* Enters a chunk in its bin's lists; takes an empty chunk or orphan out of them, or NULL. */
 void bin_enter_chunk(bin *self, bin_chunk *chunk);
 bin_chunk *bin_take_empty_chunk(bin *self);
 
-/* The slot's block ends as finished; the slot becomes clean. */
+/* Ends a slot's block as finished; the slot becomes clean. */
 void bin_finish(const binning *layer, bin *self, bin_slot *slot);
 
 /* Finishes slots known complete, with `poll` after a poll; never waits. Returns bytes. */
@@ -239,28 +239,28 @@ void bin_count(const bin *self, size_t *live, size_t *retired);
 
 /* ---- chunks.c ---- */
 
-/* *out: clean, owned by the caller. */
+/* Gets a chunk. *out: one of its clean slots, owned by the caller. */
 strata_status bin_grow(binning *layer, bin *self, const strata_request *request, bin_slot **out);
 
-/* Empty chunks, up to `enough` bytes; *given: bytes. Errors: the lower layer's. */
+/* Gives empty chunks back, up to `enough` bytes; *given: bytes. Errors: the lower layer's. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
 /* Whether freeing could cure `status`; `why` is the lower layer's error. */
 bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
-/* Without memory below, a request polls first, then waits. */
+/* How hard a request tries to get chunks back when there is no memory below: it polls first, then waits. */
 typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
-/* Then gives empty chunks back, up to `enough` bytes; *given: bytes. */
+/* Polls or waits, then gives empty chunks back, up to `enough` bytes; *given: bytes. */
 void bins_make_room(binning *self, bin_effort effort, size_t enough, size_t *given);
 
-/* For the ops table. */
+/* give_back of the ops table: empty chunks, for other stacks. */
 uint64_t binning_give_back(strata_resource *resource, uint64_t bytes, bool may_wait);
 
 /* Every slot is clean. Gives all chunks back, waits for that, and destroys the stream. */
 void bins_close(binning *self);
 
-/* The live block at an address; *of_chunk: a chunk has it. */
+/* Finds the live block at an address; *of_chunk: a chunk has the address. */
 bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out);
 
 /* ---- operations.c ---- */

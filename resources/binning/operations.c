@@ -28,7 +28,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block changes its generation. */
+/* The entry of an own block; NULL for a lower layer's or an invalid id. A layer above that quarantines a block changes
+ * its generation. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -69,14 +70,14 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
             .last = true});
 }
 
-/* A slot's retired block ends at its reuse. */
+/* Reports a slot's retired block, which ends at its reuse. */
 static inline void report_if_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
         report_reused(self, of, entry, entry_slot);
 }
 
-/* With the same entry; the slot is from the stream's own list. */
+/* Makes a block of a slot of the stream's own list, with the same entry. False: its generations are used up. */
 static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata_timeline *timeline,
                                   const strata_request *request, strata_block *out)
 {
@@ -104,7 +105,7 @@ typedef struct search {
     bool checked_out;
 } search;
 
-/* Unknown streams were checked before. */
+/* Whether the stream is being captured; unknown ones were checked before. */
 static bool is_captured(const binning *self, const search *for_it)
 {
     return for_it->stream.known &&
@@ -119,8 +120,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* A capturing stream cannot wait for a chunk's allocation: the host does; the chunk stream only
- * allocates and frees. */
+/* Orders the stream after the chunk's allocation. A capturing stream cannot wait for that: the host does; the chunk
+ * stream only allocates and frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -137,8 +138,8 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     return bin_slot_visit(self, found->from, found->slot, strata_point_try_order, &found->stream);
 }
 
-/* An unknown stream's timeline may have been reused since: the list or a skipped wait may be another stream's, so
- * everything is waited for. */
+/* Begins the use record of a block. An unknown stream's timeline may have been reused since: the list or a skipped wait
+ * may be another stream's, so everything is waited for. */
 static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
     strata_status status = strata_use_record_begin_on(record, &found->stream);
@@ -151,7 +152,7 @@ static strata_status begin_record(const binning *self, search *found, strata_use
     return status;
 }
 
-/* Ordered after what the slot waits for. On failure the slot is unchanged. */
+/* Makes a block of a found slot, with a new entry, behind what the slot waits for. On failure the slot is unchanged. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record record;
@@ -211,7 +212,7 @@ static void put_back(bin *of, const search *found)
         bin_free_list_put(found->from, found->slot);
 }
 
-/* The oldest slot of the longest list. False if the wait fails. */
+/* Takes the oldest slot of the longest list. False if there is none, or the wait fails. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
     bin_free_list *list = bin_longest_free_list(of);
@@ -235,14 +236,14 @@ static bool take_pending(const binning *self, bin *of, search *found)
     return false;
 }
 
-/* Needs no more memory. */
+/* Takes a slot of the bin's chunks, whatever stream it waits for. */
 static bool take_of_others(const binning *self, bin *of, search *found)
 {
     return take_clean(of, found) || (bin_sweep(self, of, false) && take_clean(of, found)) ||
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* One thread allocates a chunk, perhaps for all; so does a caller that waited long. False: another thread was
+/* Lets one thread allocate a chunk, perhaps for all; and a caller that waited long. False: another thread was
  * allocating. */
 static bool begin_to_grow(bin *of)
 {
@@ -281,7 +282,7 @@ static void count_search(bin *of, const search *found)
         atomic_fetch_add_explicit(&of->from_clean, 1, memory_order_relaxed);
 }
 
-/* Any stream, any slot. */
+/* Allocates for any stream, from any slot. */
 static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
                                                              strata_block *out)
 {
@@ -321,7 +322,7 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
                               strata_size_text(size).text);
 }
 
-/* If a request does not fit below, empty chunks make room. */
+/* Passes a request that fits no bin. If it does not fit below, empty chunks make room. */
 static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -398,7 +399,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* Afterwards any thread may take the slot. */
+/* Puts a freed slot into a list: any thread may take it then. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
@@ -408,7 +409,7 @@ static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_li
     bin_free_list_put(list, slot);
 }
 
-/* `finished`: the freeing stream's work is complete. */
+/* Frees a slot behind its uses and the freeing stream. `finished`: that stream's work is complete. */
 static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *entry, const strata_block *block,
                                    CUstream stream, strata_device *device, bool finished)
 {
@@ -456,7 +457,7 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     return status;
 }
 
-/* With a retired entry. */
+/* Frees a retired block, or defers that. */
 static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_slot *slot, strata_entry *entry,
                                                              const strata_block *block, CUstream stream)
 {
@@ -548,7 +549,7 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     return status;
 }
 
-/* 0: unknown */
+/* Bytes that the layers below reserve; 0: unknown. */
 static size_t reserved_below(const binning *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -608,7 +609,7 @@ static strata_status binning_charge(strata_resource *resource, const strata_requ
     return STRATA_SUCCESS;
 }
 
-/* It gets the newest slot of the stream's list. */
+/* A request would get the newest slot of the stream's list. */
 static strata_status binning_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                       strata_block_id *of)
 {

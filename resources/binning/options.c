@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
+/* Defaults, those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
 static const uint64_t FIXED_BYTES = UINT64_C(1) << 20, BINNING_MIN = UINT64_C(256) << 10,
                       BINNING_MAX = UINT64_C(4) << 20;
 
-/* Above any device; cannot overflow when rounded or multiplied. */
+/* Largest size: above any device; it cannot overflow when rounded or multiplied. */
 static const uint64_t MOST_BYTES = UINT64_C(1) << 46;
 
 /* ---- making ---- */
@@ -28,7 +28,7 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + BIN_GRANULE - 1) & ~(uint64_t)(BIN_GRANULE - 1);
 }
 
-/* `chunk` 0: default. */
+/* The bytes of a chunk; `chunk` 0: the default. */
 static uint64_t chunk_for(uint64_t size, uint64_t chunk)
 {
     uint64_t usual = BIN_LEAST_SLOTS * size > BIN_LEAST_CHUNK ? BIN_LEAST_SLOTS * size : BIN_LEAST_CHUNK;
@@ -48,7 +48,7 @@ static bool make_bins(binning *self, const uint64_t *sizes, size_t count, uint64
     return self->bins != NULL;
 }
 
-/* For each number of bits, the first bin that can fit the smallest such size. */
+/* Sets, for each number of bits, the first bin that can fit the smallest such size. */
 static void index_bins(binning *self)
 {
     for (unsigned bits = 0; bits <= 64; bits++) {
@@ -81,7 +81,7 @@ static strata_status make(const strata_resource_ops *ops, const uint64_t *sizes,
     return STRATA_SUCCESS;
 }
 
-/* NULL: none. */
+/* What is wrong with a size and its chunk; NULL: nothing. */
 static const char *problem_of(uint64_t size, uint64_t chunk)
 {
     if (!size)
@@ -249,7 +249,7 @@ static strata_status refuse_size(const char *text, const char *at, const char *e
                        expected);
 }
 
-/* Sizes separated by ';'. */
+/* Reads sizes separated by ';'. */
 static strata_status read_sizes(const char *text, uint64_t sizes[BINS_MOST], size_t *count)
 {
     const char *at = text;

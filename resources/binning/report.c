@@ -44,7 +44,7 @@ static size_t minus(size_t from, uint64_t by)
     return from > by ? from - (size_t)by : 0;
 }
 
-/* Layers below count chunks as live. */
+/* The usage below, with blocks in place of chunks, which layers below count as live. */
 strata_status binning_usage(strata_resource *resource, strata_usage *usage)
 {
     binning *self = (binning *)resource;

@@ -124,7 +124,7 @@ bin_free_list *bin_longest_free_list(bin *self)
 
 /* ---- points of a slot ---- */
 
-/* In a stream's own list, the free comes after every use. */
+/* In a stream's own list, the free comes after every use: its point is enough. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data)
 {
@@ -153,7 +153,7 @@ static void unlink_slot(bin_free_list *list, bin_slot *slot)
     bin_free_list_add(list, -1);
 }
 
-/* False while a thread scans. */
+/* Begins to own retired slots; false while a thread scans. */
 static bool try_checkout(bin *self)
 {
     atomic_fetch_add_explicit(&self->checked_out, 1,
@@ -189,7 +189,8 @@ static void end_scan(bin *self)
     atomic_fetch_sub_explicit(&self->scans, 1, memory_order_release);
 }
 
-/* A stream's frees complete in order. The lock is held. False: a scan is in progress. */
+/* Takes complete slots out of a list: a stream's frees complete in order. False: a scan is in progress. The lock is
+ * held. */
 static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
@@ -210,7 +211,7 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
     return true;
 }
 
-/* Linked by `older`, checked out; NULL: none. */
+/* Takes complete slots out of a list, linked by `older` and checked out; NULL: none. */
 static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
@@ -358,7 +359,7 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
     return bytes;
 }
 
-/* Closes a known stream's epoch. After a failure a later poll tries again. */
+/* Asks how far a point's stream is, after closing a known stream's epoch. After a failure a later poll tries again. */
 static strata_status poll_point(strata_point point, void *device)
 {
     if (!strata_point_known_complete(point) && strata_timeline_close_epoch_for(device, point) == STRATA_SUCCESS)
@@ -366,7 +367,7 @@ static strata_status poll_point(strata_point point, void *device)
     return STRATA_SUCCESS;
 }
 
-/* The newest free tells how far the stream is. */
+/* Polls a list's stream: its newest free tells how far the stream is. */
 static void poll_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
@@ -382,7 +383,7 @@ static strata_status collect(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Rotates the polled slots, which stay listed for other threads. */
+/* Polls for some slots of the mixed list and moves them to its end: they stay listed for other threads. */
 static void poll_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };

@@ -77,7 +77,7 @@ void budget_list_destroy(budget *self)
     }
 }
 
-/* Valid only if the list has it: the account may be gone. */
+/* The record's account may be gone: it is valid only if the list has it. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of)
 {
     const budget_record *record = budget_record_of(self, of);

@@ -35,7 +35,7 @@ void budget_account_unlock(strata_budget_account *account)
     strata_lock_release(&account->state_lock);
 }
 
-/* Spins and yields first: a recall takes some microseconds. */
+/* Spins and yields before it blocks: a recall takes some microseconds. */
 bool budget_account_await(strata_budget_account *account)
 {
     enum { SHORT_WAITS = 256 };
@@ -62,8 +62,7 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
     return atomic_load_explicit(&account->in_flight, memory_order_seq_cst) != 0;
 }
 
-/* Spins, yields, then sleeps. *last_look: clock, 0 before the first read. A yield may take a time slice. False: no time
- * is left. */
+/* A yield may take a time slice, so the clock is read from then on. */
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left)
 {
     enum { PAUSES = 60, SHORT_WAITS = 256 }; /* PAUSES: before strata_backoff yields */

@@ -97,7 +97,7 @@ static __attribute__((noinline)) strata_status charge_again(strata_budget_accoun
     return budget_retry_charge(account->layer, &retry, NULL, &done);
 }
 
-/* In flight until budget_finish(). */
+/* Charges an account, with all steps that a request tries; in flight until budget_finish(). */
 static strata_status charge(strata_budget_account *account, size_t bytes)
 {
     int64_t wait_left = budget_in_flight_wait_ns;
@@ -117,7 +117,7 @@ static __attribute__((noinline)) strata_status take_slow(strata_budget_account *
     return status;
 }
 
-/* Most often the thread has quota. */
+/* The fast path: most often the thread has quota. */
 strata_status budget_take(strata_budget_account *account, size_t bytes)
 {
     budget_slot *slot = account->fast && strata_driver_is_open() ? budget_charge_fast(account, bytes) : NULL;

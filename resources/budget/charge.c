@@ -15,7 +15,7 @@ static bool take_shared(budget_shared *shared, uint64_t bytes)
     return false;
 }
 
-/* Under the lock; only other processes and earlier charges without a slot compete. */
+/* Charges once more, under the lock; only other processes and earlier charges without a slot compete. */
 static bool take_once(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
 {
     if (account->shared)
@@ -23,14 +23,15 @@ static bool take_once(strata_budget_account *account, const budget_slot *slot, u
     return slot ? !bytes || budget_take_free_quota(account, bytes, bytes) : budget_take_unslotted(account, bytes);
 }
 
-/* Not if it does not fit: it may be refused. */
+/* Chooses to count or grant, but not for a charge that does not fit: it may be refused. */
 static void choose_for(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
 {
     if (!account->shared && atomic_load_explicit(&account->free_quota, memory_order_acquire) >= (int64_t)bytes)
         budget_choose(account, slot, bytes);
 }
 
-/* Under the lock. Fails when no charge is in flight. */
+/* Charges as soon as other threads' charges in flight have given enough back. Under the lock. Fails when none is in
+ * flight any more. */
 static bool take_when_returned(strata_budget_account *account, const budget_slot *self_slot, uint64_t bytes,
                                int64_t *wait_left)
 {
@@ -106,7 +107,7 @@ void budget_return_to_parents(strata_budget_account *reservation)
     atomic_fetch_sub_explicit(&reservation->unreturned, (uint64_t)bytes, memory_order_release);
 }
 
-/* Parents first: an account may be freed with its last bytes. */
+/* Gives back to parents first: an account may be freed with its last bytes. */
 void budget_release(strata_budget_account *account, uint64_t bytes)
 {
     strata_budget_account *levels[BUDGET_DEPTH];

@@ -4,7 +4,7 @@
 #include "resources/budget/shared.h"
 
 enum {
-    SLACK = 64 << 10, /* of a thread */
+    SLACK = 64 << 10, /* bytes for each thread */
     QUOTA_MAX = 16 << 20,
 };
 
@@ -41,7 +41,7 @@ static void count(strata_budget_account *account, uint64_t bytes)
     budget_raise_peak(account, before + (int64_t)bytes);
 }
 
-/* With the lock. */
+/* Sets what is late of a slot. With the lock. */
 static void set_late(strata_budget_account *account, budget_slot *slot, uint64_t late, uint32_t flights)
 {
     const uint64_t all = atomic_load_explicit(&account->late, memory_order_relaxed) -
@@ -51,7 +51,8 @@ static void set_late(strata_budget_account *account, budget_slot *slot, uint64_t
     slot->late_flights = flights;
 }
 
-/* With the lock. The charges have succeeded: a failed one is dropped first. */
+/* Counts what a slot has late, if no charge is in flight. The charges have succeeded: a failed one is dropped first.
+ * With the lock. */
 static void count_late_of(strata_budget_account *account, budget_slot *slot)
 {
     const uint64_t late = atomic_load_explicit(&slot->late, memory_order_relaxed);
@@ -61,7 +62,7 @@ static void count_late_of(strata_budget_account *account, budget_slot *slot)
     count(account, late);
 }
 
-/* With the lock. Looks at the slots only if a new peak is possible. */
+/* Counts what all slots have late and has ended. Looks at them only if a new peak is possible. With the lock. */
 static void count_all_late(strata_budget_account *account)
 {
     const uint64_t late = atomic_load_explicit(&account->late, memory_order_relaxed);
@@ -73,7 +74,7 @@ static void count_all_late(strata_budget_account *account)
         count_late_of(account, slot);
 }
 
-/* With the lock. A thread's charges end in reverse order. */
+/* Takes an ending charge out of what is late. A thread's charges end in reverse order. With the lock. */
 static void end_late(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     const uint64_t late = atomic_load_explicit(&slot->late, memory_order_relaxed);
@@ -110,7 +111,7 @@ void budget_drop_charge(strata_budget_account *account, budget_slot *slot, uint6
     budget_give_free_quota(account, bytes);
 }
 
-/* Before others can take the bytes. */
+/* Lowers the count before others can take the bytes. */
 void budget_count_release(strata_budget_account *account, uint64_t bytes)
 {
     look_for_late(account);
@@ -130,6 +131,7 @@ bool budget_take_unslotted(strata_budget_account *account, uint64_t bytes)
     return taken;
 }
 
+/* Ends a charge's time as undecided or late. With the lock. */
 static void decide(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     if (!slot)
@@ -191,7 +193,7 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Sets *threads: how many charged since the last choice. */
+/* Returns and clears the charges since the last choice. *threads: how many threads made them. */
 static uint64_t take_steps(strata_budget_account *account, uint64_t *threads)
 {
     uint32_t position = 0;
@@ -206,7 +208,7 @@ static uint64_t take_steps(strata_budget_account *account, uint64_t *threads)
     return all;
 }
 
-/* With the lock. Charges in flight are late, so `counted` is what was granted without them. */
+/* Begins to count. Charges in flight are late, so `counted` is what was granted without them. With the lock. */
 static void begin_to_count(strata_budget_account *account)
 {
     uint32_t position = 0;
@@ -227,7 +229,8 @@ static void begin_to_count(strata_budget_account *account)
     atomic_store_explicit(&account->slack, 0, memory_order_relaxed);
 }
 
-/* Of a thread, for small blocks: half of its share of what may be granted, so that charges rarely need a recall. */
+/* The quota of a thread for small blocks: half of its share of what may be granted, so that charges rarely need a
+ * recall. */
 static uint64_t max_quota(uint64_t limit, uint64_t granted, uint64_t threads)
 {
     const uint64_t most = least_of((uint64_t)budget_capacity_of(limit) / BUDGET_QUOTA_SHARE, QUOTA_MAX);
@@ -235,7 +238,7 @@ static uint64_t max_quota(uint64_t limit, uint64_t granted, uint64_t threads)
     return threads == 1 ? most : least_of(most, share > SLACK ? share : SLACK);
 }
 
-/* With the lock. */
+/* Begins to grant quotas to so many threads. With the lock. */
 static void begin_to_grant(strata_budget_account *account, uint64_t slack, uint64_t threads)
 {
     uint32_t position = 0;
@@ -260,7 +263,8 @@ void budget_begin_to_count(strata_budget_account *account)
     strata_spin_release(&account->counts_lock);
 }
 
-/* Whether there may be quotas beside a charge that makes so much granted. */
+/* Grants if there were enough charges and none can then make a new peak, else counts. `granted`: with the next charge.
+ * With the lock. */
 static void choose(strata_budget_account *account, uint64_t granted)
 {
     uint64_t threads;

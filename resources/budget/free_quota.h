@@ -59,13 +59,13 @@ static inline bool budget_wants_quotas(const strata_budget_account *account, uin
     return steps >= (grows ? 8 * BUDGET_COUNTED_STEPS : BUDGET_COUNTED_STEPS);
 }
 
-/* At least `least` and at most `most` bytes, or 0; and back. Of a shared account: in the lease. */
+/* Takes at least `least` and at most `most` bytes, or 0; and gives bytes back. Of a shared account: in the lease. */
 uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most);
 void budget_give_free_quota(strata_budget_account *account, uint64_t bytes);
 
 /* ---- by a thread in its slot, while the account counts ---- */
 
-/* A charge in flight has succeeded; or has failed, whose bytes are given back. */
+/* Counts a charge in flight that has succeeded; drops one that has failed, and gives its bytes back. */
 void budget_count_charge(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 void budget_drop_charge(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 
@@ -78,20 +78,20 @@ void budget_count_charge_locked(strata_budget_account *account, budget_slot *slo
 void budget_drop_charge_locked(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 void budget_count_release_locked(strata_budget_account *account, uint64_t bytes);
 
-/* What is late and has ended. */
+/* Counts what is late and has ended. */
 void budget_count_late(strata_budget_account *account);
 
-/* Before the thread's next charge, without another in flight. */
+/* Counts what the thread itself has late, before its next charge, without another in flight. */
 void budget_count_own_late(strata_budget_account *account, budget_slot *slot);
 
 /* ---- under the account's lock, the quotas recalled ---- */
 
-/* Before a charge of `bytes` by the slot's thread (NULL: without one). */
+/* Chooses to count or to grant, before a charge of `bytes` by the slot's thread (NULL: without one). */
 void budget_choose(strata_budget_account *account, const budget_slot *slot, uint64_t bytes);
 
 void budget_begin_to_count(strata_budget_account *account);
 
-/* A charge that reused memory, and counts now. Not `fits`: beyond the limit, no peak. */
+/* Counts a charge that reused memory. Not `fits`: it is beyond the limit, and no peak. */
 void budget_count_reused(strata_budget_account *account, uint64_t bytes, bool fits);
 
 #endif

@@ -34,20 +34,20 @@
 
 enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_NOTIFICATIONS = 16 };
 
-/* Used by its thread while busy, else under the account's lock. */
+/* A thread's part of an account. Used by its thread while busy, else under the account's lock. */
 typedef struct budget_slot {
     _Atomic uint64_t quota;
     union {
         struct {
             _Atomic uint32_t busy;
-            _Atomic uint32_t in_flight; /* unfinished charges; written by the thread */
+            _Atomic uint32_t in_flight; /* charges that are not finished; written by the thread */
         };
-        _Atomic uint64_t state; /* for one store */
+        _Atomic uint64_t state; /* both halves, for one store */
     };
     _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
-    _Atomic uint64_t most;         /* that the thread keeps of what it frees; 0 after a recall */
+    _Atomic uint64_t most;         /* quota that the thread keeps when it frees; 0 after a recall */
     _Atomic int64_t steps;         /* charges since the account chose to count or not */
-    /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
+    /* Bytes and number of the charges that were in flight when the account began to count, and are not counted yet.
      * Written under counts_lock. */
     _Atomic uint64_t late;
     uint32_t late_flights;
@@ -72,10 +72,10 @@ struct strata_budget_account {
     _Atomic bool exclusive; /* threads must not use their quotas */
     /* free_quota.h. Written under the account's lock and counts_lock; constant while a slot is busy. */
     _Atomic bool counts;
-    _Atomic uint32_t threads;   /* that share the free quota; 0 while it counts */
-    _Atomic int64_t kept_free;  /* of the free quota; so that no new peak is reached uncounted; 0 while it counts */
-    _Atomic uint64_t max_quota; /* of a thread, for small blocks; 0 while it counts */
-    _Atomic uint64_t slack;     /* that the peak may lack; 0 while it counts */
+    _Atomic uint32_t threads;   /* threads that share the free quota; 0 while it counts */
+    _Atomic int64_t kept_free;  /* free quota that no thread takes: no new peak goes uncounted; 0 while it counts */
+    _Atomic uint64_t max_quota; /* quota of a thread, for small blocks; 0 while it counts */
+    _Atomic uint64_t slack;     /* bytes that the peak may lack; 0 while it counts */
     strata_per_thread slots;
 
     /* Constant. */
@@ -94,12 +94,12 @@ struct strata_budget_account {
     /* Written by any thread. */
     alignas(64) _Atomic int64_t free_quota; /* below 0 during reuse, and if the limit was lowered below use */
     _Atomic int64_t counted;    /* while it counts: in use and decided; below 0 before what is late is counted */
-    _Atomic uint32_t in_flight; /* of threads without a slot */
-    _Atomic uint32_t pins;      /* uses by threads that have no charge there: keep the account */
+    _Atomic uint32_t in_flight; /* charges of threads without a slot */
+    _Atomic uint32_t pins;      /* uses by threads without a charge in the account, which keep it */
 
     alignas(64) strata_spin counts_lock;
-    uint64_t undecided;    /* charges in flight without a slot; under counts_lock */
-    _Atomic uint64_t late; /* of all slots; written under counts_lock */
+    uint64_t undecided;    /* bytes of charges in flight without a slot; under counts_lock */
+    _Atomic uint64_t late; /* bytes of all slots' `late`; written under counts_lock */
 
     /* Shared accounts; any thread, relaxed. */
     _Atomic uint64_t others; /* in use by other processes when last looked at */
@@ -108,20 +108,20 @@ struct strata_budget_account {
     strata_lock state_lock; /* held briefly; STRATA_RANK_ACCOUNT_LOCK */
     pthread_cond_t unlocked;
     bool locked;                 /* guarded by state_lock */
-    _Atomic uint64_t lock_owner; /* serial of its thread, 0: none; a thread looks only for its own */
+    _Atomic uint64_t lock_owner; /* serial of the thread that has the lock, 0: none; a thread looks only for its own */
 
     /* Guarded by state_lock; above_mark is read without it. */
     _Atomic bool above_mark; /* set at soft, cleared at soft_low */
-    bool notifying;          /* a thread delivers, also what is recorded meanwhile */
+    bool notifying;          /* a thread delivers notifications, also those that are recorded meanwhile */
     uint32_t delivered, recorded;
     budget_notification notifications[BUDGET_NOTIFICATIONS]; /* a ring */
 
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
     _Atomic bool closed;         /* set once */
-    _Atomic uint64_t unreturned; /* of a closed reservation, still charged to its parents */
+    _Atomic uint64_t unreturned; /* bytes of a closed reservation that are still charged to its parents */
     /* Guarded by the layer's lock. */
-    uint32_t children; /* open */
+    uint32_t children; /* open accounts below */
     strata_budget_account *next;
 };
 
@@ -134,7 +134,7 @@ typedef struct budget_terms {
     struct budget_shared *shared;
 } budget_terms;
 
-/* Used by its thread alone. If the serial differs: the base. */
+/* The account that a thread has entered. Used by its thread alone; if the serial differs, the thread is in the base. */
 typedef struct budget_thread_account {
     strata_budget_account *account;
     uint64_t serial;
@@ -145,15 +145,15 @@ typedef struct budget_waiter {
     struct budget_waiter *next;
     uint64_t number;                /* from 1, in order; 0: not in the list */
     uint64_t thread;                /* its serial */
-    strata_budget_account *failing; /* without room */
-    uint64_t bytes;                 /* charged if there were room */
-    uint64_t tries;                 /* since stuck_since */
-    uint64_t stuck_since;           /* nanoseconds; 0: is not */
-    bool stuck;                     /* waits for stuck threads alone */
+    strata_budget_account *failing; /* account without room */
+    uint64_t bytes;                 /* what it would be charged */
+    uint64_t tries;                 /* charges tried since stuck_since */
+    uint64_t stuck_since;           /* nanoseconds; 0: it is not stuck */
+    bool stuck;                     /* it waits for stuck threads alone */
     bool told;
 } budget_waiter;
 
-/* What the fast paths leave to others. */
+/* What a layer has that the fast paths leave to the slow ones. */
 enum {
     BUDGET_SHARED = 1,
     BUDGET_MARKS = 2,   /* an account has a soft mark */
@@ -174,8 +174,8 @@ typedef struct budget {
     strata_per_thread thread_accounts; /* budget_thread_account */
     strata_lock waiters_lock;          /* guards the next three */
     budget_waiter *waiters;
-    uint64_t waits;                  /* so far */
-    uint64_t next_look;              /* nanoseconds */
+    uint64_t waits;                  /* requests that began to wait so far */
+    uint64_t next_look;              /* clock of the next search for a deadlock, nanoseconds */
     strata_lock lock;                /* guards the list and its accounts' `children` */
     strata_budget_account *accounts; /* open, charged or pinned; not the base */
     strata_budget_account base;
@@ -184,7 +184,7 @@ typedef struct budget {
 /* In a block's layer bytes. Written before the block is returned, then by one completion at a time. */
 typedef struct budget_record {
     _Atomic(strata_budget_account *) account; /* read by any thread, for reuse */
-    _Atomic uint64_t charge;                  /* bytes left; read for an invalid free too */
+    _Atomic uint64_t charge;                  /* bytes that are still charged; read for an invalid free too */
     union {
         struct { /* shared budgets only */
             uint64_t tag_index;
@@ -192,7 +192,7 @@ typedef struct budget_record {
         };
         struct {                     /* if the layer finds deadlocks; any thread reads */
             _Atomic uint64_t holder; /* serial of the thread that allocated the block; 0: unknown, or freed */
-            _Atomic uint64_t held;   /* the charge */
+            _Atomic uint64_t held;   /* what the holder is charged for it */
         };
     };
 } budget_record;
@@ -202,7 +202,7 @@ static inline unsigned budget_special(const budget *self)
     return atomic_load_explicit(&self->special, memory_order_relaxed);
 }
 
-/* No limit: above any device's capacity, safe from overflow. */
+/* The capacity without a limit: above any device's, safe from overflow. */
 static const int64_t budget_boundless = INT64_C(1) << 62;
 
 static inline int64_t budget_capacity_of(uint64_t limit)
@@ -216,7 +216,7 @@ static inline uint64_t budget_limit_of(const strata_budget_account *account)
                            : atomic_load_explicit(&account->limit, memory_order_relaxed);
 }
 
-/* In use and in thread quotas; of a shared account, in use by all processes. */
+/* Bytes in use and in thread quotas; of a shared account, in use by all processes. */
 static inline int64_t budget_granted(const strata_budget_account *account)
 {
     if (account->shared)
@@ -226,7 +226,7 @@ static inline int64_t budget_granted(const strata_budget_account *account)
            atomic_load_explicit(&account->reused_bytes, memory_order_relaxed);
 }
 
-/* The next account to charge. */
+/* The next account to charge; NULL: none. A reservation's parents are charged already. */
 static inline strata_budget_account *budget_above(const strata_budget_account *account)
 {
     return account->reservation ? NULL : account->parent;
@@ -275,7 +275,7 @@ static inline void budget_record_charge(budget *self, strata_entry *entry, const
 
 /* ---- records ---- */
 
-/* What is left of the record's charge, at most `most`; the caller gives it back. */
+/* Takes what is left of the record's charge, at most `most`; the caller gives it back. */
 static inline uint64_t budget_record_take(budget_record *record, uint64_t most)
 {
     uint64_t bytes = budget_record_bytes(record), taken;
@@ -293,7 +293,7 @@ uint64_t budget_end_lost_charges(budget *self);
 
 /* ---- usage.c ---- */
 
-/* A charge of a shared account that has succeeded. */
+/* Counts a charge of a shared account that has succeeded. */
 void budget_count_shared(strata_budget_account *account, uint64_t bytes);
 
 uint64_t budget_in_use(strata_budget_account *account);
@@ -301,18 +301,20 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 
 /* ---- account_lock.c ---- */
 
-/* False: the thread has the lock already. */
+/* Takes an account's lock, excludes its threads and recalls their quotas. False: the thread has the lock already. */
 bool budget_account_lock(strata_budget_account *account);
 void budget_account_unlock(strata_budget_account *account);
 
 /* Waits until another thread that has the lock gives it back. False: there is none. */
 bool budget_account_await(strata_budget_account *account);
 
+/* Whether other threads have charges in flight. */
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot);
 
+/* Spins, yields, or sleeps for a moment. *last_look: clock, 0 before the first call. False: no time is left. */
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left);
 
-/* For other threads; under the account's lock. False: no time is left. */
+/* Waits until other threads have no charge in flight; under the account's lock. False: no time is left. */
 bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *wait_left);
 
 /* ---- charge.c ---- */
@@ -321,28 +323,29 @@ bool budget_wait_until_finished(const strata_budget_account *account, const budg
  * itself wait, in a layer below, for the holder of this account's lock. */
 static const int64_t budget_in_flight_wait_ns = INT64_C(2000000000);
 
-/* The account and its parents, or none; *failing: without room. In flight until budget_finish(). *wait_left:
- * nanoseconds, decreases. */
+/* Charges the account and its parents, or none; *failing: the one without room. The charge is in flight until
+ * budget_finish(). *wait_left: nanoseconds, decreases. */
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *wait_left, strata_budget_account **failing);
 
-/* `failed`: gives the bytes back first. */
+/* Ends the charge in flight of the account and its parents. `failed`: gives the bytes back first. */
 void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* Takes leaf locks only. */
+/* Gives bytes back to the account and its parents. Takes leaf locks only. */
 void budget_release(strata_budget_account *account, uint64_t bytes);
 
 /* Gives back bytes that were taken out of the record. */
 void budget_return_charge(budget *self, budget_record *record, strata_budget_account *account, uint64_t bytes);
 
-/* For a request that retired memory, charged to `source`, will serve. True: it fits once `reusable` bytes are given
- * back there; the account and its parents are locked until budget_reuse_end(). */
+/* Charges a request that retired memory, charged to `source`, is to serve. True: it fits once `reusable` bytes are
+ * given back there; the account and its parents are locked until budget_reuse_end(). */
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
                         uint64_t reusable, int64_t *wait_left);
 
-/* False: the memory was not reused, and an account exceeds its limit. `failed`: as in budget_finish(). */
+/* Ends a charge for reuse, and unlocks the accounts. False: the memory was not reused, and an account exceeds its
+ * limit. `failed`: as in budget_finish(). */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* Unused bytes of a closed reservation; with the last of them it may be freed. */
+/* Gives the unused bytes of a closed reservation back; with the last of them it may be freed. */
 void budget_return_to_parents(strata_budget_account *reservation);
 
 /* ---- account_list.c ---- */
@@ -351,7 +354,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
                          const budget_terms *terms);
 void budget_account_destroy(strata_budget_account *account);
 
-/* Under the layer's lock. */
+/* Frees closed accounts without charges and pins. Under the layer's lock. */
 void budget_list_sweep(budget *self);
 void budget_list_destroy(budget *self);
 
@@ -368,7 +371,7 @@ static inline void budget_unpin(strata_budget_account *account)
 /* The block's account, pinned; NULL if either is gone. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of);
 
-/* Pinned accounts; zero before the first. */
+/* A page of pinned accounts; zeroed before the first. */
 typedef struct budget_page {
     size_t count;
     strata_budget_account *accounts[16];
@@ -394,7 +397,7 @@ typedef struct budget_retirement {
     const strata_timeline *timeline;
 } budget_retirement;
 
-/* Before a free, of a shared budget, and after its success. */
+/* Called before a free of a shared budget, and after its success. */
 void budget_retire_begin(budget *self, const strata_block *block, CUstream handle, budget_retirement *retirement);
 void budget_retire_end(budget *self, CUstream handle, const budget_retirement *retirement);
 
@@ -417,7 +420,7 @@ typedef struct budget_retry {
     strata_budget_account *account;
     const strata_request *request; /* NULL: a reservation */
     uint64_t bytes;
-    strata_budget_account *failing; /* without room */
+    strata_budget_account *failing; /* account without room */
     budget_retry_step next;
     bool waited;
     int64_t wait_left; /* nanoseconds, for charges in flight */

@@ -4,15 +4,15 @@
 
 #include "core/base/error.h"
 
-/* Above its mark an account has no thread quotas: granted is in use. */
+/* Whether use has crossed the mark. Above it an account has no thread quotas: granted is in use. */
 static bool mark_is_crossed(const strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above_mark, memory_order_relaxed);
     return account->soft && was != (budget_granted(account) >= (int64_t)(was ? account->soft_low : account->soft));
 }
 
-/* In a full ring a crossing cancels the last one, its opposite: notifications alternate and end with the current state.
- */
+/* Records a crossing; false: another thread did. In a full ring a crossing cancels the last one, its opposite:
+ * notifications alternate and end with the current state. */
 static bool record_crossing(strata_budget_account *account)
 {
     bool was = atomic_load_explicit(&account->above_mark, memory_order_relaxed);
@@ -33,7 +33,7 @@ static bool record_crossing(strata_budget_account *account)
     return crossed;
 }
 
-/* False: none is left, or another thread delivers. */
+/* Takes the next notification. False: none is left, or another thread delivers. */
 static bool next_notification(strata_budget_account *account, bool *notifying, budget_notification *notification)
 {
     strata_lock_take(&account->state_lock);
@@ -66,7 +66,7 @@ static void notify(strata_budget_account *account)
             call_back(account, &notification);
 }
 
-/* All accounts: a thread may free blocks of others. */
+/* Looks at all accounts: a thread may free blocks of others. */
 __attribute__((noinline)) void budget_notify_all(budget *self)
 {
     notify(&self->base);

@@ -24,7 +24,7 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
     return charging->ops->charge(charging, request, bytes);
 }
 
-/* 0 also for an error. */
+/* Asks for a charge; 0 also for an error. */
 static __attribute__((noinline)) uint64_t ask_plain_charge(budget *self, size_t bytes, CUstream stream)
 {
     size_t charge;
@@ -32,7 +32,7 @@ static __attribute__((noinline)) uint64_t ask_plain_charge(budget *self, size_t 
     return charge_of(self, &request, &charge) == STRATA_SUCCESS ? charge : 0;
 }
 
-/* Of a request with no alignment. 0 also for an error. */
+/* The charge of a request with no alignment; 0 also for an error. */
 static inline uint64_t plain_charge(budget *self, size_t bytes, CUstream stream)
 {
     const strata_charge_table *charges = atomic_load_explicit(&self->charges, memory_order_relaxed);
@@ -41,13 +41,13 @@ static inline uint64_t plain_charge(budget *self, size_t bytes, CUstream stream)
                                                                   : ask_plain_charge(self, bytes, stream);
 }
 
-/* With a charge of 0 the account could be freed before the block. */
+/* At least 1 for a block with bytes: with a charge of 0 the account could be freed before the block. */
 static inline uint64_t least_charge(const strata_request *request, size_t bytes)
 {
     return bytes || !request->bytes ? bytes : 1;
 }
 
-/* Of the thread. */
+/* The account that the thread has entered, else the base. */
 static inline strata_budget_account *current_account(budget *self)
 {
     return __builtin_expect(budget_special(self) & BUDGET_ENTERED, 0) ? budget_entered_account(self) : &self->base;
@@ -79,7 +79,7 @@ static __attribute__((noinline)) strata_made undo(budget *self, uint64_t bytes, 
     return made;
 }
 
-/* After budget_charge_fast. */
+/* Allocates after budget_charge_fast. */
 static inline strata_made allocate_fast(budget *self, budget_slot *slot, const strata_request *request, uint64_t bytes,
                                         strata_block *out)
 {
@@ -176,7 +176,7 @@ static strata_made budget_allocate_own(strata_resource *resource, const strata_r
     return allocate((budget *)resource, request, out);
 }
 
-/* The thread has no quota for it. */
+/* Allocates where the thread has no quota for it, or the layer's charge is special. */
 static __attribute__((noinline)) strata_made allocate_plain_general(budget *self, size_t bytes, CUstream stream,
                                                                     uint64_t charge, strata_block *out)
 {
@@ -208,8 +208,8 @@ static strata_made budget_allocate_plain(strata_resource *resource, size_t bytes
 
 /* ---- freeing ---- */
 
-/* Parts of blocks, and other accounts than a base that is not shared. A charge that a reset of the device has ended is
- * none any more, and its account may be gone. */
+/* Completes parts of blocks, and blocks of other accounts than a base that is not shared. A charge that a reset of the
+ * device has ended is none any more, and its account may be gone. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
@@ -240,7 +240,7 @@ static void budget_completed(strata_resource *resource, const strata_completion 
         budget_release(account, bytes);
 }
 
-/* With a soft mark, or shared. */
+/* Frees below a layer with a soft mark, or shared. */
 static __attribute__((noinline)) strata_status deallocate_general(budget *self, const strata_block *block,
                                                                   CUstream stream)
 {
@@ -294,7 +294,7 @@ static strata_status budget_reap(strata_resource *resource, strata_reap_mode mod
 
 /* ---- the table ---- */
 
-/* Of the account with the least left. */
+/* The figures of the account with the least left. */
 static strata_status budget_snapshot(strata_resource *resource, strata_budget_snapshot *snapshot)
 {
     budget *self = (budget *)resource;

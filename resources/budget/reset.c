@@ -1,6 +1,6 @@
-/* After a reset of the device: its blocks are gone, and other processes may have their bytes. A later free or
- * completion of such a block finds no charge. Memory of the driver's pools outlives the context, and stays charged
- * until the context has begun anew, in which it can be freed. */
+/* The charges of a shared budget after a reset of the device: its blocks are gone, and other processes may have their
+ * bytes. A later free or completion of such a block finds no charge. Memory of the driver's pools outlives the context,
+ * and stays charged until the context has begun anew, in which it can be freed. */
 #include "core/base/error.h"
 #include "resources/budget/internal.h"
 
@@ -23,7 +23,8 @@ static bool outlives_context(const budget *self)
     return false;
 }
 
-/* Charged are live blocks, blocks of other layers, and those whose frees wait for streams that are gone. */
+/* Ends all charges: of live blocks, of blocks of other layers, and of those whose frees wait for streams that are gone.
+ * Returns their bytes. */
 static uint64_t end_charges(budget *self)
 {
     const strata_table *table = strata_resource_table(&self->resource);

@@ -1,15 +1,15 @@
 /* Frees below a shared budget, recorded so that other processes learn when they are complete (shared_retired.h). A free
  * that is complete when it returns, as a pool's, is not recorded.
  *
- * Only frees that the stream itself completes: the block was used on its allocation stream alone, and freed on it.
- * Layers between the budget and the owner change nothing of a block, and the owner is stream-ordered. */
+ * Recorded are only frees that the stream itself completes: the block was used on its allocation stream alone, and
+ * freed on it. Layers between the budget and the owner change nothing of a block, and the owner is stream-ordered. */
 #include "resources/budget/internal.h"
 
 #include "core/blocks/uses.h"
 #include "core/stack/own_stream_free.h"
 #include "core/streams/stream_map.h"
 
-/* Layers forward the capability; a pool over another owner has its own. */
+/* Whether layers below free in stream order. Layers forward the capability; a pool over another owner has its own. */
 static bool below_retires(const budget *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -21,7 +21,7 @@ static bool below_retires(const budget *self)
            owner->ops->capabilities((strata_resource *)owner) & STRATA_CAPABILITY_STREAM_ORDERED;
 }
 
-/* Found at the first free: constant for a stack. */
+/* Whether frees are recorded; found at the first one, constant for a stack. */
 static bool retires(budget *self)
 {
     enum { UNKNOWN, NO, YES };
@@ -33,7 +33,7 @@ static bool retires(budget *self)
     return known == YES;
 }
 
-/* The stream is not being captured: what is submitted to it then becomes part of a graph. */
+/* Resolves the stream. False also if it is being captured: what is submitted to it then becomes part of a graph. */
 static bool find_stream(budget *self, CUstream handle, strata_stream_ref *stream)
 {
     strata_error_suppress_begin();
@@ -43,7 +43,7 @@ static bool find_stream(budget *self, CUstream handle, strata_stream_ref *stream
     return found;
 }
 
-/* A thread's serial and a count of its frees. */
+/* A stand-in for a ticket that no other free has: the thread's serial and a count of its frees. 0: none. */
 static uint64_t new_waiting(void)
 {
     static _Thread_local uint32_t count;

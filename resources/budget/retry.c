@@ -46,7 +46,7 @@ static void reap_below(budget *self, strata_reap_mode mode)
     strata_error_suppress_end(false);
 }
 
-/* Also other stacks of the process, if the account may be theirs too. */
+/* Reaps below, and in other stacks of the process if the account may be theirs too. */
 static void reap_finished(budget *self, const budget_retry *retry)
 {
     reap_below(self, STRATA_REAP_FINISHED);
@@ -54,7 +54,7 @@ static void reap_finished(budget *self, const budget_retry *retry)
         strata_neighbours_reap(self->device, self->resource.stack);
 }
 
-/* Keeps reserved memory. */
+/* Lets layers below give up what they hold back; reserved memory stays. */
 static void trim_below(budget *self)
 {
     size_t bytes;
@@ -64,7 +64,7 @@ static void trim_below(budget *self)
     strata_error_suppress_end(false);
 }
 
-/* False after the timeout, and in a deadlock. */
+/* Waits a moment for frees of other threads. False after the timeout, and in a deadlock. */
 static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
@@ -84,7 +84,7 @@ static bool wait_for_others(budget *self, budget_retry *retry)
     return true;
 }
 
-/* False: nothing to wait for. */
+/* Waits as the option says. False: there is nothing to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
     if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
@@ -109,7 +109,8 @@ static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
     return status == STRATA_SUCCESS;
 }
 
-/* Asks the owner again under the accounts' locks: another thread may have taken the memory. False: not served. */
+/* Serves the request with retired memory that the owner would reuse. Asks the owner again under the accounts' locks:
+ * another thread may have taken the memory. False: not served. */
 static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out, strata_status *status)
 {
     size_t reusable = 0;
@@ -186,7 +187,7 @@ static bool never_fits(budget_retry *retry)
     return false;
 }
 
-/* False: no step is left. *done: the request is allocated, or failed by *status. */
+/* Takes the next step. False: none is left. *done: the request is allocated, or failed by *status. */
 static bool try_next(budget *self, budget_retry *retry, strata_block *out, strata_status *status, bool *done)
 {
     switch (retry->next) {
@@ -209,7 +210,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
     return wait_by_option(self, retry);
 }
 
-/* SUCCESS without *done: charged. Limits may change meanwhile. */
+/* Takes the steps, each followed by a new charge. SUCCESS without *done: charged. Limits may change meanwhile. */
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;

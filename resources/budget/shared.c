@@ -28,7 +28,7 @@ static strata_status find_limit(budget_shared *shared, const shared_terms *terms
     return STRATA_SUCCESS;
 }
 
-/* Another process may remove the file before it is locked. */
+/* Opens and locks the file, again if another process removes it in between. */
 static strata_status open_locked(budget_shared *shared, bool grouped, gid_t group)
 {
     for (;;) {
@@ -90,7 +90,7 @@ static budget_shared *add_file(budget_shared *shared)
     return shared;
 }
 
-/* Under files_lock, like the next two. */
+/* Opens a file and takes a slot. Under files_lock, like the next two. */
 static strata_status open_new(const shared_terms *terms, const char *path, bool grouped, gid_t group,
                               budget_shared **out)
 {
@@ -105,7 +105,7 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
     return status;
 }
 
-/* For a file opened for a visit. */
+/* Takes a slot in a file that was opened for a visit. */
 static strata_status join(budget_shared *shared, const shared_terms *terms)
 {
     strata_status status;
@@ -120,21 +120,21 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
     return status;
 }
 
-/* Kept for the driver alone (shared_close), and lost. Under files_lock. */
+/* Whether a file is kept for the driver alone (shared_close), and lost. Under files_lock. */
 static bool is_abandoned(const budget_shared *shared)
 {
     return shared->users == 0 && shared_is_lost(shared);
 }
 
-/* `about`: of the file at the path, NULL: there is none. */
+/* Whether an open file is the one at a path. `about`: of the file there, NULL: there is none. */
 static bool is_at(const budget_shared *shared, const char *path, const struct stat *about)
 {
     return strcmp(shared->path, path) == 0 ||
            (about && shared->device == about->st_dev && shared->inode == about->st_ino);
 }
 
-/* *out: the open file with this path, with one more user, or NULL. Compares identities too, as directories may be
- * renamed. A second name is refused: closing that file would drop the process's locks. */
+/* Finds the open file with this path, and counts one more user; NULL: none. Compares identities too, as directories may
+ * be renamed. A second name is refused: closing that file would drop the process's locks. */
 static strata_status find_open(const char *path, budget_shared **out)
 {
     struct stat about;
@@ -152,7 +152,7 @@ static strata_status find_open(const char *path, budget_shared **out)
     return STRATA_SUCCESS;
 }
 
-/* A finding: the budget is usable. No call returns it, so that it is written where findings go. */
+/* Reports a finding: the budget is usable. No call returns it, so it is written where findings go. */
 static void report_other_limit(const budget_shared *shared, const shared_terms *terms)
 {
     char text[sizeof((strata_error *)0)->message];
@@ -211,7 +211,7 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     return status;
 }
 
-/* Under files_lock. */
+/* Opens a file for a visit. Under files_lock. */
 static strata_status open_existing(const char *path, bool grouped, gid_t group, budget_shared **out)
 {
     budget_shared *shared = make_shared(path);

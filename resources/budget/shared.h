@@ -28,55 +28,57 @@ typedef struct shared_terms {
     const char *name;  /* letters, digits, '.', '_', '-'; at most 48 */
     const char *group; /* name or number; NULL or "": the user alone */
     const unsigned char *device;
-    uint64_t limit; /* taken if no process uses the file */
+    uint64_t limit; /* becomes the file's limit if no process uses it */
 } shared_terms;
 
 /* Opens or makes the file and takes a slot; a process's calls share one. Errors: INVALID_VALUE (name, group), IO (no
  * access, damaged, wrong owner or permissions), BUSY (no free slot), OUT_OF_HOST_MEMORY. */
 strata_status shared_open(const shared_terms *terms, budget_shared **out);
 
-/* The name that processes give it, from its path: the file may be damaged. */
+/* Writes the name that processes give the budget, from its path: the file may be damaged. */
 enum { SHARED_NAME = 49 };
 void shared_write_name(const budget_shared *shared, char name[SHARED_NAME]);
 
 /* The last close frees the slot. NULL is ignored. */
 void shared_close(budget_shared *shared);
 
-/* False: the lease is too small. */
+/* Charges bytes within the lease. False: it is too small. */
 bool shared_take(budget_shared *shared, uint64_t bytes);
 
 /* Grows the lease for `bytes`, of which `returning` will be given back. Takes the file's lock. */
 bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning);
 
-/* May exceed the lease, after shared_make_room() with `returning`. */
+/* Charges bytes for reuse, which may exceed the lease, after shared_make_room() with `returning`; and whether the lease
+ * covers what is in use. */
 void shared_take_for_reuse(budget_shared *shared, uint64_t bytes);
 bool shared_is_covered(const budget_shared *shared);
 
 void shared_give(budget_shared *shared, uint64_t bytes);
 
-/* The file is not that of new processes any more, so the lease cannot grow. Found by shared_make_room(). */
+/* Whether the file is not that of new processes any more, so that the lease cannot grow. Found by shared_make_room().
+ */
 bool shared_is_lost(const budget_shared *shared);
 
-/* IO, with the reason and what to do. */
+/* Raises IO, with the reason and what to do. */
 strata_status shared_fail_lost(const budget_shared *shared);
 
-/* Of all processes. */
+/* The limit of all processes, and the bytes that they use. */
 uint64_t shared_limit(const budget_shared *shared);
 uint64_t shared_in_use(const budget_shared *shared);
 
 /* Adds to this process's bytes whose charges have succeeded, and returns them. Their free counts before it gives. */
 int64_t shared_count(budget_shared *shared, int64_t bytes);
 
-/* What other processes claimed of these and is not given back yet. */
+/* Bytes of these that other processes claimed and that are not given back yet. */
 uint64_t shared_own_claimed(const budget_shared *shared);
 
-/* Of the other processes at one moment. False: they changed while they were read. */
+/* Bytes in use by the other processes at one moment. False: they changed while they were read. */
 bool shared_others_at_once(const budget_shared *shared, uint64_t *bytes);
 
-/* For all processes. Errors: IO. */
+/* Sets the limit for all processes. Errors: IO. */
 strata_status shared_set_limit(budget_shared *shared, uint64_t limit);
 
-/* For display. shared_count_tag takes no lock. */
+/* Bytes by tag, for display. shared_count_tag takes no lock. */
 uint32_t shared_tag_index(budget_shared *shared, strata_tag tag);
 void shared_count_tag(budget_shared *shared, uint32_t index, int64_t bytes);
 

@@ -115,7 +115,7 @@ static strata_status refuse_owner(const char *path, uid_t user)
                        path, owner);
 }
 
-/* By errno. */
+/* Raises the error of an open, by errno. */
 static strata_status refuse_open(const char *path)
 {
     int error = errno;
@@ -178,7 +178,7 @@ static int make_nameless(const char *path, const new_file *what)
     return refuse_descriptor(descriptor);
 }
 
-/* Without O_TMPFILE or /proc. A process that is killed here leaves the temporary name. */
+/* As make_nameless, where O_TMPFILE or /proc is missing. A process that is killed here leaves the temporary name. */
 static int make_under_another_name(const char *path, const new_file *what)
 {
     char other[SHARED_PATH + 16];
@@ -251,7 +251,7 @@ static void write_head(shared_file *file, const shared_terms *terms)
     file->checksum = checksum(file);
 }
 
-/* At most what write_head writes. */
+/* Whether the head has at most a part of what write_head writes, and no process a slot. */
 static bool head_is_unfinished(const shared_file *file)
 {
     return file->checksum == 0 && (file->magic == 0 || file->magic == file_magic) && file->version <= FILE_VERSION &&
@@ -318,7 +318,7 @@ bool shared_file_has_descriptor(const budget_shared *shared)
     return about.st_dev == shared->device && about.st_ino == shared->inode;
 }
 
-/* True if that is unknown, as without access to the folder. */
+/* Whether the path still names the file; true if that is unknown, as without access to the folder. */
 static bool is_at(const char *path, const struct stat *file)
 {
     struct stat named;
@@ -375,13 +375,13 @@ typedef struct limit_file {
     _Atomic uint64_t limit;
 } limit_file;
 
-/* False if it is too long. */
+/* The path of the limit; false if it is too long. */
 static bool limit_path(const budget_shared *shared, char path[SHARED_PATH])
 {
     return snprintf(path, SHARED_PATH, "%s" SHARED_LIMIT_SUFFIX, shared->path) < SHARED_PATH;
 }
 
-/* Read-only for other members than its maker. -1, with errno. */
+/* Opens the limit, read-only for other members than its maker. Returns -1, with errno. */
 static int open_limit(const char *path, const new_file *make, bool *writable)
 {
     int descriptor = -1;

@@ -11,7 +11,7 @@
 
 enum {
     SHARED_SLOTS = 1024,
-    SHARED_TAGS = 24, /* of a process; first: no tag, last: late tags */
+    SHARED_TAGS = 24, /* of a process; the first: no tag; the last: all tags that came later */
     SHARED_TAG_NAME = 40,
     SHARED_PATH = 256,
     SHARED_RETIRED = 1023, /* records of a process; with the head, whole pages */
@@ -23,17 +23,17 @@ typedef struct shared_tag {
     _Atomic uint64_t in_use; /* any thread of the process, relaxed */
 } shared_tag;
 
-/* Written with the lock, except in_use and tags. */
+/* A process's part of the file. Written with the lock, except in_use and tags. */
 typedef struct shared_slot {
     _Alignas(64) _Atomic uint64_t in_use; /* written by the process */
     _Atomic uint64_t lease;
-    _Atomic uint32_t frozen;  /* a process lowers the lease, or died meanwhile */
+    _Atomic uint32_t frozen;  /* a process is lowering the lease, or died while it did */
     _Atomic int32_t pid;      /* 0: free */
     _Atomic uint64_t started; /* ticks since boot */
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t seen_dead; /* nanoseconds since boot; 0: alive */
-    _Atomic uint64_t image;     /* of the program, see shared_identity; 0: unknown */
-    _Atomic uint64_t settling;  /* returned to the process after other processes claimed it; written by the process */
+    _Atomic uint64_t image;     /* of the program: shared_identity; 0: unknown */
+    _Atomic uint64_t settling;  /* bytes that completed after other processes claimed them; written by the process */
     _Alignas(64) shared_tag tags[SHARED_TAGS];
 } shared_slot;
 
@@ -46,7 +46,7 @@ typedef struct shared_record {
 } shared_record;
 
 typedef struct shared_retired_page {
-    _Alignas(4096) _Atomic uint32_t used; /* later records were never taken; written by the process */
+    _Alignas(4096) _Atomic uint32_t used; /* records from this one on were never taken; written by the process */
     uint32_t unused[7];
     shared_record records[SHARED_RETIRED];
 } shared_retired_page;
@@ -58,7 +58,7 @@ typedef struct shared_file {
     char name[64];
     uint64_t checksum;                   /* of the constant members before it */
     _Alignas(64) _Atomic uint64_t limit; /* of a user's budget; 0: none; written with the lock */
-    _Atomic uint32_t used_slots;         /* later slots were never taken; written with the lock */
+    _Atomic uint32_t used_slots;         /* slots from this one on were never taken; written with the lock */
     shared_slot slots[SHARED_SLOTS];
     shared_retired_page retired[SHARED_SLOTS]; /* of the slots; holes for slots that were never taken */
 } shared_file;
@@ -69,7 +69,7 @@ _Static_assert(offsetof(shared_slot, tags) == 64, "a process's own words are one
 /* Frees on one stream that are recorded together; guarded by retired_lock. */
 typedef struct shared_batch {
     uint64_t ticket;        /* 0: none */
-    uint64_t bytes, enough; /* so far, and when the stream is to write */
+    uint64_t bytes, enough; /* so far, and how many are worth the stream's write */
     uint64_t stream;
 } shared_batch;
 
@@ -80,7 +80,7 @@ struct budget_shared {
     _Atomic uint64_t *limit;         /* 0: none; in the file, or in one that only the group's maker of it can write */
     void *limit_map;                 /* NULL: in the file */
     int limit_descriptor;            /* -1: in the file */
-    bool sets_limit;                 /* whether this process can write it */
+    bool sets_limit;                 /* this process can write the limit */
     _Atomic(shared_slot *) own_slot; /* NULL: opened for a visit; set once, before the slot's pid */
     int descriptor;                  /* closed last: closing any drops the process's record locks */
     char path[SHARED_PATH];          /* absolute */
@@ -90,8 +90,8 @@ struct budget_shared {
     strata_lock lock;        /* the file's lock among threads */
     uint32_t users;          /* layers and visits; guarded by files_lock */
     budget_shared *next;
-    _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* of a tag, 0: unknown; any thread */
-    _Atomic(const char *) problem;                  /* of the file, found with its lock; never cleared */
+    _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* index of a tag in the slot, 0: unknown; any thread */
+    _Atomic(const char *) problem;                  /* why the file is lost, found with its lock; never cleared */
     strata_spin retired_lock;
     uint64_t last_ticket; /* guarded by retired_lock */
     shared_batch batches[SHARED_BATCHES];
@@ -107,38 +107,39 @@ static inline shared_slot *shared_slot_of(const budget_shared *shared)
 
 /* ---- shared.c ---- */
 
-/* For visits: takes no slot. Shares an open file: closing a second descriptor would drop its locks. Errors: IO. */
+/* Opens a file for a visit: takes no slot. Shares an open file: closing a second descriptor would drop its locks.
+ * Errors: IO. */
 strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out);
 
 /* ---- shared_lock.c ---- */
 
-/* Byte 0: the file's lock, among processes. */
+/* Locks a byte of the file, against other processes; byte 0 is the file's lock. */
 bool shared_lock_byte(int descriptor, off_t byte, bool wait);
 void shared_unlock_byte(int descriptor, off_t byte);
 
-/* By another process: own locks do not show. */
+/* Whether another process has the lock: own locks do not show. */
 bool shared_byte_is_held(int descriptor, off_t byte);
 
-/* The lock of the file, also among the threads of this process. */
+/* Takes the lock of the file, also among the threads of this process. False: the file cannot be locked. */
 bool shared_lock_file(budget_shared *shared);
 void shared_unlock_file(budget_shared *shared);
 
 /* ---- shared_slot.c ---- */
 
-/* What a slot's process may not use again; what its slot takes of the limit, with the file's lock. */
+/* Bytes that a slot's process may not use again; bytes that all slots take of the limit, with the file's lock. */
 uint64_t shared_used_by(const shared_slot *slot);
 uint64_t shared_held_by_all(const budget_shared *shared);
 uint64_t shared_lease_of(const shared_slot *slot);
 uint32_t shared_used_slots(const shared_file *file);
 
-/* Without what other processes claimed. */
+/* Bytes in use of a slot, without what other processes claimed. */
 uint64_t shared_in_use_of(const budget_shared *shared, const shared_slot *slot);
 
-/* With the file's lock. */
+/* Takes a slot for this process, and frees those of dead ones. With the file's lock. */
 strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms);
 void shared_free_dead_slots(const budget_shared *shared);
 
-/* Takes the file's lock. If that fails, the lease is left: other processes can take it. */
+/* Leaves the own slot. Takes the file's lock; if that fails, the lease is left: other processes can take it. */
 void shared_leave_slot(budget_shared *shared);
 
 /* Removes the file, of which no process may have a slot. Errors: BUSY, IO. */
@@ -166,16 +167,16 @@ bool shared_words_unmap(budget_shared *shared);
 
 /* ---- shared_file.c ---- */
 
-/* With the file's lock. Errors: IO. */
+/* Removes a budget's file, and a group's limit. With the file's lock. Errors: IO. */
 strata_status shared_file_remove(const char *path);
 
-/* Whether the file has its name no more. */
+/* Whether the open file was removed. */
 bool shared_file_was_removed(int descriptor);
 
-/* The pages of a slot that is taken. False: no room. */
+/* Makes the pages of a slot that is taken. False: no room. */
 bool shared_file_fill(int descriptor, const shared_file *file, const shared_slot *slot);
 
-/* STRATA_SHARED_DIR, from the root, else /dev/shm. Errors: INVALID_VALUE. */
+/* The folder of the files: STRATA_SHARED_DIR, as an absolute path, else /dev/shm. Errors: INVALID_VALUE. */
 strata_status shared_directory(char to[PATH_MAX]);
 
 bool shared_name_is_good(const char *name);
@@ -184,8 +185,8 @@ bool shared_find_group(const char *name, gid_t *group);
 
 strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t group, char path[SHARED_PATH]);
 
-/* Follows no links; checks owner and permissions. shared_file_open makes a missing file. On failure the caller closes
- * *descriptor unless it is -1. Errors: IO. */
+/* Opens a file. Follows no links; checks owner and permissions. shared_file_open makes a missing file. On failure the
+ * caller closes *descriptor unless it is -1. Errors: IO. */
 strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about);
 strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
                                         struct stat *about);
@@ -193,8 +194,9 @@ strata_status shared_file_open_existing(const char *path, bool grouped, gid_t gr
 /* Maps the file and checks its head. With `terms`, initializes a new or unfinished file; needs the lock. Errors: IO. */
 strata_status shared_file_map(int descriptor, const char *path, const shared_terms *terms, shared_file **out);
 
-/* The limit of a group's budget, which members read: the first process makes the file, and its user alone can write it.
- * With `terms`, makes a missing one, with the lock. Also undoes what a failed open left. Errors: IO, INVALID_VALUE. */
+/* Opens the limit of a group's budget, which members read: the first process makes the file, and its user alone can
+ * write it. With `terms`, makes a missing one, with the lock. shared_limit_close also undoes a failed open. Errors: IO,
+ * INVALID_VALUE. */
 strata_status shared_limit_open(budget_shared *shared, const shared_terms *terms, gid_t group);
 void shared_limit_close(budget_shared *shared);
 bool shared_limit_is_sound(const budget_shared *shared);
@@ -204,31 +206,32 @@ typedef struct shared_user {
     char text[64];
 } shared_user;
 
-/* Of a group's limit. */
+/* The user that made a group's limit. */
 shared_user shared_limit_maker(const budget_shared *shared);
 
 #define SHARED_LIMIT_SUFFIX ".limit"
 
-/* INVALID_VALUE: the path is too long. */
+/* Raises INVALID_VALUE: the path is too long. */
 strata_status shared_file_refuse_path(const char *path);
 
-/* IO: the file cannot be `what`, by errno. */
+/* Raises IO: the file cannot be `what` ("opened"), by errno. */
 strata_status shared_file_refuse(const char *path, const char *what);
 
-/* IO: the file `what`. */
+/* Raises IO: the file `what` ("is damaged"). */
 strata_status shared_file_refuse_for(const char *path, const char *what);
 
 void shared_file_unmap(shared_file *file);
 
-/* False if the program has closed the descriptor, which may by now be another file's. */
+/* Whether the descriptor is still the file's: a program may close it, and it may by now be another file's. */
 bool shared_file_has_descriptor(const budget_shared *shared);
 
-/* False: the file was removed, renamed, replaced, truncated or overwritten while it was used; *what says which. */
+/* Whether the file is still good; false: it was removed, renamed, replaced, truncated or overwritten while it was used,
+ * and *what says which. */
 bool shared_file_is_sound(const budget_shared *shared, const char **what);
 
 /* ---- shared_bus.c ---- */
 
-/* Truncating the file does not end the process. Under files_lock. */
+/* Protects a mapping: truncating its file does not end the process then. Under files_lock. */
 void shared_bus_protect(void *begin, size_t bytes);
 void shared_bus_forget(const void *begin);
 

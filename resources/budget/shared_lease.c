@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Extra lease: fewer requests take the lock. */
+/* Most extra lease: with it, fewer requests take the lock. */
 static const uint64_t max_advance = UINT64_C(256) << 20;
 
 static uint64_t limit_of(const budget_shared *shared)
@@ -25,7 +25,7 @@ static uint64_t excess_over(uint64_t limit, const budget_shared *shared, uint64_
     return wanted > limit ? wanted - limit : 0;
 }
 
-/* What would be left. Other processes may have gone beyond the limit meanwhile: reuse needs no lock. */
+/* What would be left under `limit`. Other processes may have gone beyond it meanwhile: reuse needs no lock. */
 static uint64_t left_under(uint64_t limit, const budget_shared *shared, uint64_t more)
 {
     uint64_t wanted;
@@ -34,7 +34,7 @@ static uint64_t left_under(uint64_t limit, const budget_shared *shared, uint64_t
     return wanted < limit ? limit - wanted : 0;
 }
 
-/* Bytes taken. With the lock. */
+/* Takes unused bytes from a slot's lease, and returns how many. With the lock. */
 static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 {
     uint64_t lease = shared_lease_of(slot);
@@ -73,7 +73,8 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* With the lock. Returns how far the limit is exceeded if `missing` bytes are leased. */
+/* Claims what other processes have complete if `missing` bytes exceed the limit. Returns how far they still exceed it.
+ * With the lock. */
 static uint64_t excess_after_claims(const budget_shared *shared, uint64_t missing)
 {
     uint64_t limit = limit_of(shared), over = excess_over(limit, shared, missing);
@@ -85,12 +86,12 @@ static uint64_t excess_after_claims(const budget_shared *shared, uint64_t missin
     return excess_over(limit, shared, missing);
 }
 
-/* With the lock. The own lease is to cover `more` bytes. */
+/* Grows the own lease to cover `more_bytes`, from what others do not use if needed. With the lock. */
 static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
 {
     shared_file *file = shared->file;
     shared_slot *own = shared_slot_of(shared);
-    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* of a process that died */
+    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* left by a process that died */
     shared_settle(shared);
     uint64_t need, lease = shared_lease_of(own), used = shared_used_by(own), now = lease ? lease : used;
     if (__builtin_add_overflow(used, more_bytes, &need))
@@ -111,7 +112,7 @@ static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
 
 static const char closed_by_program[] = "cannot be used any more: the program closed its descriptor";
 
-/* Before the lock, which would be another file's. */
+/* Called before the lock, which would be another file's if the program has closed the descriptor. */
 static bool has_descriptor(budget_shared *shared)
 {
     bool has = shared_file_has_descriptor(shared);
@@ -120,7 +121,8 @@ static bool has_descriptor(budget_shared *shared)
     return has;
 }
 
-/* With the lock. Processes that start later have another account: none of this one is granted any more. */
+/* Whether file and limit are still those of new processes: else those have another account, and none of this one is
+ * granted any more. With the lock. */
 static bool is_sound(budget_shared *shared)
 {
     const char *what;
@@ -175,8 +177,8 @@ uint64_t shared_limit(const budget_shared *shared)
     return atomic_load_explicit(shared->limit, memory_order_relaxed);
 }
 
-/* With the lock, so that leases cannot grow again. First unused parts; if the bytes in use exceed the limit, all
- * leases: then each request takes the lock, until enough is given back. */
+/* Lowers the leases to a new limit, with the lock, so that they cannot grow again. First unused parts; if the bytes in
+ * use exceed the limit, all leases: then each request takes the lock, until enough is given back. */
 static void lower_leases(const budget_shared *shared, uint64_t limit)
 {
     shared_file *file = shared->file;

@@ -22,7 +22,8 @@ typedef struct file_view {
     size_t tag_count;
 } file_view;
 
-/* From the name: "strata-u1000-..." or "strata-g100-...". False for other files, and for the limits of groups. */
+/* Reads the owner from a file's name: "strata-u1000-..." or "strata-g100-...". False for other files, and for the
+ * limits of groups. */
 static bool read_owner(const char *name, bool *grouped, unsigned long *number)
 {
     char *end;
@@ -52,7 +53,7 @@ static bool is_accessible(bool grouped, unsigned long number)
     return grouped ? is_in_group((gid_t)number) : number == geteuid();
 }
 
-/* Returns their bytes. */
+/* Adds a process's tags to the view. Returns their bytes. */
 static size_t view_tags(file_view *view, strata_shared_process *process, const shared_slot *slot)
 {
     size_t sum = 0;
@@ -161,7 +162,7 @@ strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budge
     return status;
 }
 
-/* The shared budget with this path, as visits give it. */
+/* Opens the shared budget with this path, as visits give it. */
 static strata_status open_path(const char *path, budget_shared **out)
 {
     bool grouped;

@@ -27,7 +27,6 @@ void shared_unlock_byte(int descriptor, off_t byte)
     fcntl(descriptor, F_SETLK, &lock);
 }
 
-/* By another process: own locks do not show. */
 bool shared_byte_is_held(int descriptor, off_t byte)
 {
     struct flock lock = range(F_WRLCK, byte);

@@ -1,4 +1,4 @@
-/* Processes, by /proc. */
+/* Processes, as /proc shows them. */
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
@@ -20,7 +20,7 @@ typedef struct process_state {
     unsigned long long started, image;
 } process_state;
 
-/* False and not *gone: unknown. */
+/* Reads a process's state. False: it is *gone, or unknown. */
 static bool read_state(int32_t pid, process_state *state, bool *gone)
 {
     unsigned long long code[3]; /* where the code begins and ends, and the stack begins */
@@ -90,14 +90,14 @@ bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead)
     return (state.letter == 'Z' || state.letter == 'X') && state.threads <= 1;
 }
 
-/* proc(5), /proc/PID/maps: the fifth field. */
+/* Whether a line of /proc/PID/maps is of the file: its fifth field, proc(5), is the inode. */
 static bool is_mapping_of(const char *line, ino_t inode)
 {
     unsigned long long number;
     return sscanf(line, "%*s %*s %*s %*s %llu", &number) == 1 && number == (unsigned long long)inode;
 }
 
-/* Takes the whole lines away. Returns how many there were. */
+/* Looks for the file in the whole lines of a text and takes them away. Returns how many there were. */
 static size_t take_lines(char *text, size_t *length, ino_t inode, bool *found)
 {
     size_t count = 0;

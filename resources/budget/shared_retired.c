@@ -62,14 +62,14 @@ static uint32_t used_records(const shared_retired_page *page)
 
 _Static_assert(SHARED_RETIRED >= PLENTY + LIMIT_SHARE + PLENTY / 2, "enough for all of the limit, and open batches");
 
-/* Bytes that are worth a write. */
+/* How many bytes are worth a write. */
 static uint64_t batch_bytes(const budget_shared *shared, uint32_t records_in_use)
 {
     const uint64_t share = atomic_load_explicit(shared->limit, memory_order_relaxed) / LIMIT_SHARE;
     return share < LARGEST_BATCH || records_in_use >= PLENTY ? share : LARGEST_BATCH;
 }
 
-/* Returns its index, SHARED_RETIRED: none is free. Under retired_lock. */
+/* Finds a free record. Returns its index; SHARED_RETIRED: none is free. Under retired_lock. */
 static uint32_t find_record(const shared_retired_page *page)
 {
     uint32_t i = 0;
@@ -79,7 +79,7 @@ static uint32_t find_record(const shared_retired_page *page)
     return i;
 }
 
-/* Returns its new ticket. Under retired_lock. */
+/* Takes a free record, and returns its new ticket. Under retired_lock. */
 static uint64_t take_record(budget_shared *shared, uint32_t i)
 {
     shared_retired_page *page = own_page(shared);
@@ -92,14 +92,14 @@ static uint64_t take_record(budget_shared *shared, uint32_t i)
     return ticket;
 }
 
-/* A completion may have ended it. */
+/* Whether frees can still be added to a batch: a completion may have ended its record. */
 static bool is_open(const budget_shared *shared, const shared_batch *batch)
 {
     return batch->ticket && atomic_load_explicit(&record_of(shared, batch->ticket)->state, memory_order_relaxed) ==
                                 state_of(batch->ticket, RECORD_PREPARED);
 }
 
-/* The stream's, else the one that is missed least. Under retired_lock. */
+/* The batch of a stream, else the one nearby that is missed least. Under retired_lock. */
 static shared_batch *batch_for(budget_shared *shared, uint64_t stream)
 {
     const uint64_t at = (stream ^ stream >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
@@ -116,7 +116,8 @@ static shared_batch *batch_for(budget_shared *shared, uint64_t stream)
     return least;
 }
 
-/* NULL: the free stays unrecorded, as no record is free or other streams have more. Under retired_lock. */
+/* The open batch of a stream. NULL: the free stays unrecorded, as no record is free or other streams have more. Under
+ * retired_lock. */
 static shared_batch *open_batch(budget_shared *shared, uint64_t stream, uint64_t bytes)
 {
     shared_batch *batch = batch_for(shared, stream);
@@ -135,7 +136,7 @@ static shared_batch *open_batch(budget_shared *shared, uint64_t stream, uint64_t
     return batch;
 }
 
-/* Whether the stream is to write the batch's ticket. Under retired_lock. */
+/* Closes a batch. Returns whether the stream is to write its ticket. Under retired_lock. */
 static bool close_batch(budget_shared *shared, shared_batch *batch)
 {
     shared_record *record = record_of(shared, batch->ticket);
@@ -176,7 +177,8 @@ void shared_retire_completed(budget_shared *shared, uint64_t ticket)
         atomic_fetch_sub_explicit(&own->settling, bytes, memory_order_seq_cst);
 }
 
-/* The order keeps what the slot takes of the limit from falling meanwhile: only this process reads it with the lock. */
+/* The lease falls before `settling`, so that what the slot takes of the limit never seems less: only this process reads
+ * it with the lock. */
 void shared_settle(budget_shared *shared)
 {
     shared_slot *own = shared_slot_of(shared);

@@ -20,22 +20,22 @@
 #include "core/streams/timeline.h"
 #include "resources/budget/shared.h"
 
-#define SHARED_WAITING (UINT64_C(1) << 63) /* in what stands for a ticket until the free is recorded */
+#define SHARED_WAITING (UINT64_C(1) << 63) /* marks a stand-in for a ticket, until the free is recorded */
 
 /* A free that was submitted to a stream. */
 typedef struct shared_free {
     uint64_t stream; /* names one stream in the process's life */
     uint64_t bytes;
     _Atomic uint64_t *ticket; /* the block's; its completion takes what is there */
-    uint64_t waiting;         /* what is there until the completion; no ticket, and of no other free */
+    uint64_t waiting;         /* value of *ticket until the completion; no ticket, and no other free's */
 } shared_free;
 
 /* Replaces `waiting` by the ticket of a record, if the free is not complete yet. Returns the ticket if the stream is to
  * write it to the record's word now, else 0. */
 uint64_t shared_retire(budget_shared *shared, const shared_free *of);
 
-/* A block with this ticket, or still waiting for one, is complete, or was reused. Call before its bytes are given back.
- */
+/* Ends the record of a block that is complete or was reused. `ticket`: the block's, or its stand-in. Call before its
+ * bytes are given back. */
 void shared_retire_completed(budget_shared *shared, uint64_t ticket);
 
 /* ---- shared_words.c ---- */
@@ -43,7 +43,7 @@ void shared_retire_completed(budget_shared *shared, uint64_t ticket);
 /* Whether the device can write the words. Asks the driver once: after a reset not until the file is opened anew. */
 bool shared_words_usable(budget_shared *shared, strata_device *device);
 
-/* Failures are ignored: the owner completes the frees. */
+/* Lets the stream write the ticket to its record's word. Failures are ignored: the owner completes the frees. */
 void shared_words_write(const budget_shared *shared, const strata_stream_ref *stream, uint64_t ticket);
 
 #endif

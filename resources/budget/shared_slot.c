@@ -21,7 +21,7 @@ uint64_t shared_lease_of(const shared_slot *slot)
     return atomic_load_explicit(&slot->lease, memory_order_acquire);
 }
 
-/* What the slot's process may not use again. In this order: returned bytes move from the first to the second. */
+/* Reads in_use before settling: completed bytes move from the first to the second. */
 uint64_t shared_used_by(const shared_slot *slot)
 {
     uint64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst), all;
@@ -47,7 +47,7 @@ uint64_t shared_held_by_all(const budget_shared *shared)
     return all;
 }
 
-/* The pid last: without it no bytes count. With the lock. */
+/* Clears a slot, the pid last: without it no bytes count. With the lock. */
 static void clear_slot(const budget_shared *shared, shared_slot *slot)
 {
     atomic_store_explicit(&slot->lease, 0, memory_order_release);
@@ -63,7 +63,7 @@ static void clear_slot(const budget_shared *shared, shared_slot *slot)
     atomic_store_explicit(&slot->pid, 0, memory_order_release);
 }
 
-/* Once the driver has its memory back. With the lock. */
+/* Frees the slot of a dead process, once the driver has its memory back. With the lock. */
 static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
 {
     if (slot == shared_slot_of(shared) || !atomic_load_explicit(&slot->pid, memory_order_acquire))
@@ -136,7 +136,7 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
     return strata_fail(STRATA_ERROR_BUSY, "the shared budget %s has %d processes already", shared->path, SHARED_SLOTS);
 }
 
-/* Without the lock, other processes can take the lease. */
+/* If the file cannot be locked, other processes can take the lease. */
 void shared_leave_slot(budget_shared *shared)
 {
     shared_slot *own = shared_slot_of(shared);
@@ -179,7 +179,7 @@ uint64_t shared_own_claimed(const budget_shared *shared)
     return claimed > settling ? claimed - settling : 0;
 }
 
-/* Returns a number that depends on the bytes of each process. */
+/* Adds up the other processes' bytes. Returns a number that depends on those of each. */
 static uint64_t add_up_others(const budget_shared *shared, uint64_t *bytes)
 {
     const shared_slot *own = shared_slot_of(shared);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Names are written once, under shared->lock. */
+/* Finds or enters a tag's name in the slot. Names are written once, under shared->lock. */
 static uint32_t find_tag_index(budget_shared *shared, strata_tag tag)
 {
     shared_tag *tags = shared_slot_of(shared)->tags;

@@ -8,7 +8,8 @@ static void *own_words(const budget_shared *shared)
     return &shared->file->retired[shared_slot_of(shared) - shared->file->slots];
 }
 
-/* Locked in memory and mapped for all contexts. 0: the driver does not map such memory, or has no such calls. */
+/* The device's address of the own page, locked in memory and mapped for all contexts. 0: the driver does not map such
+ * memory, or has no such calls. */
 static uint64_t map_words(const budget_shared *shared, strata_device *device)
 {
     CUdeviceptr words = 0;

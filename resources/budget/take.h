@@ -1,12 +1,12 @@
 /* Bytes that an account is charged with for memory which no layer below it gives, such as the driver's own under
- * `strata exec`. As a reservation is, but without an account of its own, which takes its time to open and close. */
+ * `strata exec`. Like a reservation, but without an account of its own, which would take time to open and close. */
 #ifndef STRATA_RESOURCES_BUDGET_TAKE_H
 #define STRATA_RESOURCES_BUDGET_TAKE_H
 
 #include <strata/budget.h>
 
-/* At most 2^62 bytes, of a budget that is part of a stack. Errors: OUT_OF_BUDGET (after all that a request tries,
- * except reuse), those of a driver that is not open. Any thread. */
+/* Charges at most 2^62 bytes to a budget that is part of a stack. Errors: OUT_OF_BUDGET (after all that a request
+ * tries, except reuse), those of a driver that is not open. Any thread. */
 strata_status budget_take(strata_budget_account *account, size_t bytes);
 
 /* Gives them back. Nothing in a forked child. Any thread. */

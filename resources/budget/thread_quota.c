@@ -21,7 +21,7 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
            (uint64_t)now + more > account->soft;
 }
 
-/* For a thread that freed `bytes`. */
+/* The most quota for a thread that freed `bytes`. */
 static uint64_t max_quota_after(const strata_budget_account *account, uint64_t bytes)
 {
     const uint64_t most = atomic_load_explicit(&account->max_quota, memory_order_relaxed);
@@ -31,7 +31,7 @@ static uint64_t max_quota_after(const strata_budget_account *account, uint64_t b
     return wanted > most ? wanted : most;
 }
 
-/* The thread's charges before are decided. */
+/* The thread's earlier charges have ended, or are in flight around this one. */
 void budget_slot_flight_begin(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     const uint32_t flights = atomic_load_explicit(&slot->in_flight, memory_order_relaxed);
@@ -93,7 +93,7 @@ void budget_flight_end(strata_budget_account *account, budget_slot *slot, uint64
     atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
 }
 
-/* Takes quota in advance. The slot is busy, and the account grants. */
+/* Charges and takes quota in advance. The slot is busy, and the account grants. */
 static bool charge_with_refill(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
@@ -116,7 +116,7 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
     return taken != 0;
 }
 
-/* The slot is busy, and its quota too small. */
+/* Charges more than the thread's quota. The slot is busy. */
 static bool charge_beyond_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     if (!budget_counts(account))
@@ -156,7 +156,7 @@ bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
     return fits;
 }
 
-/* The slot is busy, and the account grants. */
+/* Gives bytes back to the thread's quota. The slot is busy, and the account grants. */
 static void keep_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;

@@ -14,7 +14,7 @@ static inline bool budget_slot_enter(const strata_budget_account *account, budge
     return strata_busy_enter(&slot->busy, &account->exclusive);
 }
 
-/* Also begins the only charge in flight. */
+/* As budget_slot_enter; also begins the thread's only charge in flight. */
 static inline bool budget_slot_enter_with_flight(const strata_budget_account *account, budget_slot *slot)
 {
     atomic_store_explicit(&slot->state, UINT64_C(1) << 32 | 1, memory_order_relaxed);
@@ -26,26 +26,27 @@ static inline void budget_slot_leave(budget_slot *slot)
     strata_busy_leave(&slot->busy);
 }
 
-/* Release: what was given back is visible. */
+/* Ends a charge in flight. Release: what was given back is visible. */
 static inline void budget_slot_flight_end(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, atomic_load_explicit(&slot->in_flight, memory_order_relaxed) - 1,
                           memory_order_release);
 }
 
-/* Of budget_charge_fast, which found no other one; those within it have ended. */
+/* Ends the charge of budget_charge_fast, which found no other one; those within it have ended. */
 static inline void budget_slot_clear_flight(budget_slot *slot)
 {
     atomic_store_explicit(&slot->in_flight, 0, memory_order_release);
 }
 
-/* The slot is busy. */
+/* Counts a charge. The slot is busy. */
 static inline void budget_count_step(budget_slot *slot)
 {
     strata_own_word_add(&slot->steps, 1);
 }
 
-/* Of a base that is not shared: the slot, with a charge in flight. NULL: unchanged, the slow path is needed. */
+/* Charges a base that is not shared. Returns the slot, with a charge in flight; NULL: unchanged, the slow path is
+ * needed. */
 static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(const strata_budget_account *account,
                                                                              uint64_t bytes)
 {
@@ -68,7 +69,7 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
     return NULL;
 }
 
-/* Likewise. False: unchanged, the slow path is needed. */
+/* Gives bytes back to such a base. False: unchanged, the slow path is needed. */
 static inline __attribute__((always_inline)) bool budget_release_fast(const strata_budget_account *account,
                                                                       uint64_t bytes)
 {
@@ -85,8 +86,8 @@ static inline __attribute__((always_inline)) bool budget_release_fast(const stra
 
 /* ---- slow path ---- */
 
-/* NULL without host memory, for reservations (small, few threads), and for shared accounts (other processes could not
- * recall quotas). */
+/* The thread's slot; NULL without host memory, for reservations (small, few threads), and for shared accounts (other
+ * processes could not recall quotas). */
 static inline budget_slot *budget_slot_self(strata_budget_account *account)
 {
     return account->reservation || account->shared ? NULL
@@ -97,20 +98,20 @@ static inline budget_slot *budget_slot_self(strata_budget_account *account)
 
 void budget_slot_flight_begin(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 
-/* A charge in flight; slot NULL: the account counts it. */
+/* Begins a charge in flight; slot NULL: the account counts it. */
 void budget_flight_begin(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 
-/* `failed`: gives the bytes back first. */
+/* Ends a charge in flight. `failed`: gives the bytes back first. */
 void budget_flight_end(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed);
 
-/* With a charge in flight; false without one: the lock is needed. */
+/* Charges, and leaves the charge in flight. False: nothing was charged, the lock is needed. */
 bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes);
 
-/* To the thread's quota, the rest to the free quota. slot may be NULL. */
+/* Gives bytes back to the thread's quota, and what that cannot keep to the free quota. slot may be NULL. */
 void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes);
 
-/* Of all threads, under the account's lock. */
+/* Moves the quotas of all threads to the free quota, under the account's lock. */
 void budget_recall_quotas(strata_budget_account *account);
 
 #endif

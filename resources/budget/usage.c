@@ -46,7 +46,7 @@ uint64_t budget_of_others(strata_budget_account *account)
     return atomic_load_explicit(&account->others, memory_order_relaxed);
 }
 
-/* While the account grants, `in_use` may be above it by the slack. */
+/* The peak, at least `in_use`, which may be above it by the slack while the account grants. */
 static uint64_t peak_of(strata_budget_account *account, uint64_t in_use)
 {
     if (account->shared)

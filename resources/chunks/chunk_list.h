@@ -4,7 +4,7 @@
 
 #include "resources/chunks/chunks.h"
 
-/* Its owner frees `numbers`. */
+/* Chunks, by number. The list's owner frees `numbers`. */
 typedef struct pool_chunk_list {
     uint32_t *numbers;
     size_t count, capacity;
@@ -12,13 +12,13 @@ typedef struct pool_chunk_list {
     size_t moved; /* chunks that were unmapped for it */
 } pool_chunk_list;
 
-/* False without host memory: nothing changed. */
+/* Adds a chunk. False without host memory: nothing changed. */
 bool pool_chunk_list_add(pool_chunk_list *chunks, const pool_chunk_store *store, uint32_t number);
 
-/* By address, highest first, as pool_chunk_store_unmap takes them. */
+/* Sorts chunks by address, highest first, as pool_chunk_store_unmap takes them. */
 void pool_chunks_sort(const pool_chunk_store *store, uint32_t *numbers, size_t count);
 
-/* How many of sorted chunks follow the first without a gap, with it, and their bytes. */
+/* How many sorted chunks are adjacent, the first one included, and their bytes. */
 size_t pool_chunks_run(const pool_chunk_store *store, const uint32_t *numbers, size_t count, uint64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Chunks by number. */
+/* Making, mapping and returning chunks, and the numbers that they have. */
 #include "resources/chunks/chunks.h"
 
 #include "core/base/error.h"
@@ -55,7 +55,7 @@ static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
         pool_chunk_store_drop(store, chunk);
 }
 
-/* A thread may still be in a call of the pool: it makes no more chunks, and maps none. */
+/* A thread may still be in a call of the pool: it then makes no more chunks, and maps none. */
 void pool_chunk_store_abandon(pool_chunk_store *store)
 {
     bool empty = true;
@@ -78,7 +78,7 @@ static void destroy_all(pool_chunk_store *store)
     store->source->close(store);
 }
 
-/* The context cannot be made current later. */
+/* Tries to enter the context several times: there is no later opportunity. */
 static void destroy_in_scope(pool_chunk_store *store)
 {
     strata_call_scope scope;
@@ -91,7 +91,7 @@ static void destroy_in_scope(pool_chunk_store *store)
     strata_call_scope_leave(&scope);
 }
 
-/* For chunks that could not be returned. */
+/* Frees the host memory of chunks that could not be returned to the layer below. */
 static void forget_below(pool_chunk_store *store)
 {
     for (uint32_t number = store->chunk_free, next; number; number = next) {
@@ -165,7 +165,7 @@ static CUresult result_of(strata_status status)
     return error ? error : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-/* `made` is the chunk to be, without its memory. */
+/* Makes the memory of `made` and gives it a number. */
 static CUresult make(pool_chunk_store *store, pool_chunk *made, uint32_t *chunk, bool *no_host_memory,
                      const char **call)
 {

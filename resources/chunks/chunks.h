@@ -1,7 +1,7 @@
 /* A pool's chunks, by number. A remappable chunk is mapped in one place, in an address range many times the device's
  * memory: there is always room next to given memory. One that moved in stream order is mapped in former places too
- * (formers.h). Callers ensure that no work can touch what they unmap or return. Guarded by
- * map_lock, except pool_chunk_store_return. */
+ * (formers.h). Callers ensure that no work can touch what they unmap or return. Guarded by map_lock, except
+ * pool_chunk_store_return. */
 #ifndef STRATA_RESOURCES_CHUNKS_CHUNKS_H
 #define STRATA_RESOURCES_CHUNKS_CHUNKS_H
 
@@ -11,7 +11,7 @@
 
 typedef struct pool_below {
     strata_block block;
-    strata_point ready; /* its first use waits for it */
+    strata_point ready; /* its allocation, for which its first use waits */
 } pool_below;
 
 typedef struct pool_chunk {
@@ -56,10 +56,10 @@ static inline uint32_t pool_chunk_units(uint64_t bytes)
 
 typedef struct pool_former {
     CUdeviceptr address;
-    strata_point point; /* one that its extent waits for, without the write bit; 0: none is left */
+    strata_point point; /* a point that its extent waits for, without the write bit; 0: no work is left */
     uint32_t chunk;
-    uint32_t extent;         /* there; 0: unused number */
-    uint32_t earlier, later; /* of the chunk; 0: none */
+    uint32_t extent;         /* at the address; 0: unused number */
+    uint32_t earlier, later; /* former places of the chunk; 0: none */
     strata_treap_node links; /* in the order of points; left: the next unused number */
 } pool_former;
 
@@ -70,20 +70,20 @@ typedef struct pool_chunk_store {
     CUmemAllocationProp properties;
     CUmemAllocationProp contiguous; /* of contiguous chunks; guarded by map_lock, as the next */
     uint64_t contiguous_alignment;  /* of the next contiguous chunk's address */
-    uint64_t peers;                 /* with access; see peers.h */
+    uint64_t peers;                 /* other devices with access: peers.h */
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
     uint64_t granule;   /* of mappings; smallest chunk */
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
-    pool_former *formers;                                            /* of all chunks, by number, from 1 */
+    pool_former *formers; /* former places of all chunks, by number, from 1 */
     uint32_t former_count, former_end, former_capacity, former_free; /* in use; numbers, unused ones included */
-    uint32_t former_root;                                            /* of the order of points */
+    uint32_t former_root;                                            /* root of the order of points */
     uint64_t reserved;                                               /* in chunks */
     uint64_t requested;                                              /* in chunks being requested */
     bool abandoned;                                                  /* guarded by map_lock, as the next */
-    bool given_up;                                                   /* the addresses */
-    strata_pool_hold *holds;                                         /* all */
+    bool given_up;                                                   /* the addresses were given up */
+    strata_pool_hold *holds;                                         /* list of all holds */
     _Atomic uint64_t held_bytes;                                     /* in held chunks; any thread reads */
     CUstream stream;                                                 /* internal, for a layer below; constant */
     struct strata_timeline *timeline;                                /* constant */
@@ -97,9 +97,9 @@ static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
     return store->base + (store->bytes / 2 & -store->granule); /* a power of two */
 }
 
-/* From the layer below, the device's virtual memory, or, without that or addresses for it, cuMemAlloc. Errors:
- * UNSUPPORTED (export or peers without virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY.
- */
+/* Opens the store's source: the layer below, else the device's virtual memory, or, without that or addresses for it,
+ * cuMemAlloc. Errors: UNSUPPORTED (export or peers without virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY,
+ * OUT_OF_HOST_MEMORY. */
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const strata_pool_options *given, uint64_t peers);
 
@@ -109,34 +109,34 @@ void pool_mapped_give_up(pool_chunk_store *store);
 /* The largest limit for which a store of mapped memory has addresses. */
 uint64_t pool_mapped_limit(const pool_chunk_store *store);
 
-/* Of a device whose context has ended: returns all chunks that outlive it, but those that a thread has in hand or a
+/* For a device whose context has ended: returns all chunks that outlive it, but those that a thread has in hand or a
  * hold keeps, and, if no chunk is left, the addresses. No more chunks are made or mapped. In a call scope. */
 void pool_chunk_store_abandon(pool_chunk_store *store);
 
-/* Returns all chunks. */
+/* Returns all chunks, and closes the source. */
 void pool_chunk_store_close(pool_chunk_store *store);
 
-/* OUT_OF_MEMORY with *no_host_memory: there was none. */
+/* Makes a remappable chunk, which is in no place yet. OUT_OF_MEMORY with *no_host_memory: host memory ran out. */
 CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory);
 
-/* A contiguous chunk, mapped and accessible. *call: what failed. */
+/* Makes a contiguous chunk, mapped and accessible. *call: the driver call that failed. */
 CUresult pool_chunk_store_make_contiguous(pool_chunk_store *store, uint64_t bytes, uint64_t alignment, uint32_t *chunk,
                                           bool *no_host_memory, const char **call);
 
-/* Accessible after source->give_access. */
+/* Maps a chunk; its memory is accessible after source->give_access. */
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
 
-/* Adjacent chunks, highest first; all or none. */
+/* Unmaps adjacent chunks, given highest first: all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
 /* Returns an unmapped chunk without former places, or a contiguous one. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
-/* An int (file descriptor) or a CUmemFabricHandle, by export type. */
+/* Exports a chunk. `out`: an int (file descriptor) or a CUmemFabricHandle, by export type. */
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
-/* Fixed chunks: a number (0 without host memory) for what source->make makes; return, without a lock; giving the number
- * back. */
+/* Fixed chunks. number: takes a number for what source->make makes; 0 without host memory. return: gives the memory
+ * back, without a lock. forget: gives the number back. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
 strata_status pool_chunk_store_return(pool_chunk_store *store, pool_chunk *chunk);
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);

@@ -13,7 +13,8 @@ static bool without_fabric(const pool_chunk_store *store, CUresult result)
            (result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED);
 }
 
-/* A device can say that it has fabric handles although the machine, without an IMEX channel, makes none. */
+/* Tries without fabric handles if they are refused: a device can say that it has them although the machine, without an
+ * IMEX channel, makes none. */
 static CUresult create(pool_chunk_store *store, pool_chunk *out)
 {
     const size_t bytes = (size_t)pool_chunk_bytes(out);
@@ -60,7 +61,7 @@ static CUresult place(pool_chunk_store *store, pool_chunk *out, const char **cal
     out->unmapped = result != CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
-        result = store->source->give_access(store, out->address, bytes); /* of the mapped source */
+        result = store->source->give_access(store, out->address, bytes); /* the mapped source's */
     }
     return result;
 }

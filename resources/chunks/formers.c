@@ -8,7 +8,7 @@
 
 /* ---- numbers ---- */
 
-/* 0 without host memory. */
+/* Takes an unused number; 0 without host memory. */
 static uint32_t take_number(pool_chunk_store *store)
 {
     const uint32_t recycled = store->former_free;
@@ -66,7 +66,7 @@ static void leave(pool_chunk_store *store, uint32_t number)
     strata_treap_leave(&store->former_root, number, &former->links, &key, by_point, store);
 }
 
-/* The first at or behind; 0: none. */
+/* The first former place at or behind a point and an address; 0: none. */
 static uint32_t find_from(const pool_chunk_store *store, strata_point point, CUdeviceptr address)
 {
     return strata_treap_from(store->former_root, &(pool_former_key){point, address}, by_point, store);

@@ -17,25 +17,25 @@ static inline pool_former *pool_former_at(const pool_chunk_store *store, uint32_
     return &store->formers[number - 1];
 }
 
-/* A chunk's address, of extent `extent`, which waits for `point`, becomes a former place, and the chunk counts as
- * unmapped. False without host memory: nothing changed. */
+/* Makes a chunk's address a former place: `extent` is there, and waits for `point`. The chunk counts as unmapped. False
+ * without host memory: nothing changed. */
 bool pool_formers_leave(pool_chunk_store *store, uint32_t chunk, uint32_t extent, strata_point point);
 
-/* An unmapped chunk's latest one is its address again. Returns the extent there. */
+/* Makes the latest former place of an unmapped chunk its address again. Returns the extent there. */
 uint32_t pool_formers_go_back(pool_chunk_store *store, uint32_t chunk);
 
-/* Asks the first one of each timeline, and those behind it while it is, whether its point is complete: then it waits
- * for next(data, extent); 0: it is over. */
+/* Asks whether points are complete, of the first former place of each timeline and on while they are. A place whose
+ * point is complete waits for next(data, extent) from then on; 0: its work is over. */
 void pool_formers_look(pool_chunk_store *store, bool (*is_complete)(strata_point point),
                        strata_point (*next)(void *data, uint32_t extent), void *data);
 
-/* The first one that is over, at or behind an address, of a chunk that no thread waits for; 0: none. */
+/* The first former place whose work is over, at or behind an address, of a chunk that no thread waits for; 0: none. */
 uint32_t pool_formers_over(const pool_chunk_store *store, CUdeviceptr address);
 
-/* Unmaps and forgets it. After an error nothing changed. */
+/* Unmaps and forgets a former place. After an error nothing changed. */
 CUresult pool_formers_unmap(pool_chunk_store *store, uint32_t number);
 
-/* It was unmapped. */
+/* Forgets a former place that was unmapped. */
 void pool_formers_forget(pool_chunk_store *store, uint32_t number);
 
 #endif

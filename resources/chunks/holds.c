@@ -1,4 +1,4 @@
-/* Holds. */
+/* Holds: the parts of a block in its chunks, and their handles. */
 #include "resources/chunks/holds.h"
 
 #include "core/base/error.h"
@@ -20,7 +20,7 @@ struct strata_pool_hold {
 
 /* ---- the parts of a block ---- */
 
-/* Not a leaving chunk, whose addresses may have a new one, nor a useless one. */
+/* Whether a part of a block is in a chunk. Not in a leaving one, whose addresses may have a new chunk. */
 static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = pool_behind_chunk(chunk), block_end = block->address + block->bytes;

@@ -6,17 +6,17 @@
 
 #include "resources/chunks/chunks.h"
 
-/* Of a block in the store's memory. NULL without host memory. */
+/* Holds the chunks of a block in the store's memory. NULL without host memory. */
 strata_pool_hold *pool_hold_make(pool_chunk_store *store, const strata_block *block);
 void pool_hold_drop(strata_pool_hold *hold);
 
-/* All that are left. */
+/* Drops all holds that are left. */
 void pool_holds_drop(pool_chunk_store *store);
 
-/* Constant: needs no lock. */
+/* The store of a hold. Constant: needs no lock. */
 pool_chunk_store *pool_hold_store(const strata_pool_hold *hold);
 
-/* A handle of each part. On failure no file is open. */
+/* Exports a handle of each part. On failure no file is open. */
 strata_status pool_hold_export(strata_pool_hold *hold);
 
 #endif

@@ -6,8 +6,8 @@
 #include "resources/chunks/peers.h"
 
 enum {
-    MOST_TIMES = 8,    /* addresses, by the memory that may be reserved */
-    LEAST_TIMES = 2,   /* if there are few */
+    MOST_TIMES = 8,    /* as many addresses as memory that may be reserved */
+    LEAST_TIMES = 2,   /* at least, where addresses are few */
     DESTROY_TRIES = 3, /* as in resources/owners/async.c */
 };
 
@@ -17,7 +17,7 @@ static bool can(const strata_device *device, CUdevice_attribute what)
     return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
 }
 
-/* A network card needs memory made for it. */
+/* How chunks are made. gpuDirectRDMACapable: a network card needs memory that was made for it. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -48,7 +48,7 @@ static strata_status check_export(const strata_device *device, strata_export_typ
                        fabric ? "fabric handles" : "file descriptors");
 }
 
-/* Some machines have few addresses, and a process may have many pools. */
+/* Reserves addresses, fewer if they are refused: some machines have few, and a process may have many pools. */
 static CUresult reserve(pool_chunk_store *store, uint64_t limit)
 {
     const uint64_t device = store->device->info.total_bytes, most = limit && limit < device ? limit : device;
@@ -106,8 +106,8 @@ static void mapped_close(pool_chunk_store *store)
         free_addresses(store->base, store->bytes);
 }
 
-/* Each device keeps the latest ones: a program that frees a dead address behind a reset then hits no block of the pool
- * that follows. */
+/* Each device keeps the latest given up addresses reserved, and frees the ones before: a program that frees a dead
+ * address behind a reset then hits no block of the pool that follows. */
 void pool_mapped_give_up(pool_chunk_store *store)
 {
     static strata_spin lock = {.rank = STRATA_RANK_LEAF};

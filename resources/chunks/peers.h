@@ -6,17 +6,17 @@
 
 _Static_assert(STRATA_DEVICE_LIMIT <= 64, "a device has a bit");
 
-/* Ordinals separated by ';', or "all". INVALID_VALUE has the position. */
+/* Reads ordinals separated by ';', or "all". INVALID_VALUE: the message has the position. */
 strata_status pool_peers_read(const char *text, int ordinals[STRATA_DEVICE_LIMIT], size_t *count, bool *all);
 
-/* Without the pool's own device. Errors: INVALID_VALUE. */
+/* The mask of some devices, without the pool's own. Errors: INVALID_VALUE. */
 strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t *out);
 
 /* Checks that the devices exist and can access the memory; with `all`, finds them. Errors: INVALID_VALUE (no such
  * device), UNSUPPORTED (no access), DRIVER. */
 strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers);
 
-/* Of the device and its peers. Returns their number. */
+/* Fills in the access of the device and its peers. Returns their number. */
 size_t pool_peers_access(const strata_device *device, uint64_t peers, CUmemAccessDesc to[STRATA_DEVICE_LIMIT]);
 
 #endif

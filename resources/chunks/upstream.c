@@ -37,7 +37,7 @@ static strata_status upstream_open(pool_chunk_store *store, const strata_pool_op
     return status;
 }
 
-/* Then returned chunks are free, and their completions reported below. */
+/* Waits for the internal stream and reaps: returned chunks are then free, and their completions reported below. */
 static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mode mode)
 {
     size_t bytes;
@@ -69,7 +69,7 @@ static void set_range(pool_chunk *chunk)
     chunk->units = end > chunk->address ? pool_chunk_units(end - chunk->address) : 0;
 }
 
-/* Hides the block from layers above, under a new identity. Its entry is marked before, for pool_owns_internally. */
+/* Hides a block from the layers above, under a new identity. Its entry is marked before, for pool_owns_internally. */
 static strata_status hold(pool_chunk_store *store, strata_block *block)
 {
     pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);
@@ -97,7 +97,7 @@ static void give_unused(pool_chunk_store *store, const strata_block *block)
     strata_error_suppress_end(false);
 }
 
-/* *fits: large enough. */
+/* Takes a block of the layer below as a chunk. *fits: it is large enough. */
 static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, pool_chunk *out)
 {
     const uint64_t more = atomic_load_explicit(&store->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
@@ -115,7 +115,7 @@ static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, p
     return STRATA_SUCCESS;
 }
 
-/* An unaligned block lacks less than a granule. */
+/* Takes a block that is large enough. An unaligned one lacks less than a granule: a second try asks for one more. */
 static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     bool fits;

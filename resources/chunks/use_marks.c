@@ -11,7 +11,7 @@ static uint8_t load(const _Atomic uint8_t *mark)
     return atomic_load_explicit(mark, memory_order_relaxed);
 }
 
-/* Of the range of POOL_MARK_UNIT << size bytes that has the unit. */
+/* Index of the mark of the range of POOL_MARK_UNIT << size bytes that has the unit. */
 static size_t mark_of(unsigned size, uint64_t unit)
 {
     return (size_t)(2 * POOL_MARK_UNITS - (2 * POOL_MARK_UNITS >> size)) + ((unit & (POOL_MARK_UNITS - 1)) >> size);

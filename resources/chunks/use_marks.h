@@ -18,28 +18,29 @@ enum {
 };
 
 typedef struct pool_use_marks {
-    _Atomic uint8_t window;                    /* this one's number; one thread writes */
-    _Atomic uint8_t last[2 * POOL_MARK_UNITS]; /* of the smallest ranges, then of half as many, and so on; relaxed */
+    _Atomic uint8_t window;                    /* number of the current window; one thread writes */
+    _Atomic uint8_t last[2 * POOL_MARK_UNITS]; /* last window of use: of the smallest ranges, then of half as many, and
+                                                  so on; relaxed */
 } pool_use_marks;
 
 #define POOL_MARK_SMALL (UINT64_C(96) << 30) /* bytes, within the 128 GiB: where the small side's marks begin */
 
-/* Where the marks have a store's address: its small side begins at a multiple of what they cover, on some devices. */
+/* The address that has a store's marks: its small side begins at a multiple of what they cover, on some devices. */
 static inline CUdeviceptr pool_marks_place(const pool_chunk_store *store, CUdeviceptr address)
 {
     const CUdeviceptr small = pool_small_base(store);
     return store->base && address >= small ? address - small + store->base + POOL_MARK_SMALL : address;
 }
 
-/* A block's use. */
+/* Marks what a block uses, in ranges of at most a 16th of it. */
 void pool_mark_use(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes);
 
-/* Of exactly these addresses, in units. */
+/* Marks exactly these addresses, in units. */
 void pool_mark_units(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes);
 
 void pool_mark_all(pool_use_marks *marks);
 
-/* Used in this window or the last: a use may be recorded late. */
+/* Whether a part was used in this window or the last: a use may be recorded late. */
 bool pool_is_marked(const pool_use_marks *marks, CUdeviceptr address, uint64_t bytes);
 
 void pool_marks_next_window(pool_use_marks *marks);

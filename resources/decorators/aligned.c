@@ -45,7 +45,7 @@ static strata_status refuse_size(const strata_request *request, size_t alignment
                               strata_size_text(request->bytes).text, strata_tag_name(request->tag), alignment);
 }
 
-/* *alignment is what this layer makes; 0: the request is forwarded unchanged. */
+/* The request for the layer below. *alignment: what this layer makes; 0: the request is forwarded unchanged. */
 static strata_status request_below(const aligned *self, const strata_request *request, strata_request *below,
                                    size_t *alignment)
 {
@@ -70,7 +70,8 @@ static void remember(strata_resource *resource, const strata_block *below, uint6
     atomic_store_explicit(&kept->generation, below->id.generation, memory_order_release);
 }
 
-/* NULL for a stale or unknown identity. A layer above that holds a block uses another generation. */
+/* The offsets of a block; NULL for a stale or unknown identity. A layer above that holds a block uses another
+ * generation. */
 static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
 {
     const offsets *kept = strata_block_layer_bytes(resource, id);
@@ -80,7 +81,7 @@ static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
     return strata_table_names(strata_resource_table(resource), id, made) ? kept : NULL;
 }
 
-/* A freed block is forwarded unchanged and refused below. */
+/* A block as the layer below knows it; a freed one is forwarded unchanged, and refused there. */
 static strata_block as_below(strata_resource *resource, const strata_block *block)
 {
     const offsets *kept = offsets_of(resource, block->id);
@@ -151,7 +152,7 @@ static strata_status aligned_record(strata_resource *resource, const strata_bloc
     return resource->upstream->ops->record_use(resource->upstream, &view, stream, access);
 }
 
-/* Bytes outside the shown part belong to no block of the user. */
+/* Finds a block by an address in its shown part: the bytes outside belong to no block of the user. */
 static strata_status aligned_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
     strata_status status = resource->upstream->ops->find(resource->upstream, address, out);

@@ -32,7 +32,8 @@ typedef struct callback_call {
 
 static _Thread_local const callback_call *innermost_call; /* NULL: the thread is in no callback */
 
-/* Callbacks of other layers count apart: theirs may have room to make where this one has none. */
+/* Whether the thread is in this layer's callback. Other layers' count apart: they may have room to make where this one
+ * has none. */
 static bool in_callback_of(const failure_callback *self)
 {
     const callback_call *call = innermost_call;
@@ -46,7 +47,7 @@ static void count(_Atomic uint64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* *why receives the failure, which is not reported. */
+/* Tries a request below. *why: the failure, which is not reported. */
 static strata_status try_once(strata_resource *resource, const strata_request *request, strata_block *out,
                               strata_error *why)
 {
@@ -60,7 +61,7 @@ static strata_status try_once(strata_resource *resource, const strata_request *r
     return status;
 }
 
-/* Without the program. Errors are ignored: the next try shows them. */
+/* Makes room without the program. Errors are ignored: the next try shows them. */
 static bool make_room(strata_resource *resource)
 {
     size_t bytes;

@@ -31,7 +31,7 @@ typedef struct fallback {
     strata_resource *layers[]; /* of all branches; constant */
 } fallback;
 
-/* Of a block. Atomic: an invalid free may read it while the entry becomes another block's. */
+/* In a block's entry. Atomic: an invalid free may read it while the entry becomes another block's. */
 typedef _Atomic uint64_t branch_index;
 
 static void count(_Atomic uint64_t *counter)
@@ -50,7 +50,7 @@ static inline branch_index *index_of(const fallback *self, strata_block_id id)
     return entry ? (branch_index *)(void *)((char *)entry + self->resource.block_offset) : NULL;
 }
 
-/* Any branch refuses a block that is not of this stack, or stale. */
+/* The branch that has a block. Any branch refuses one that is not of this stack, or stale. */
 static inline strata_resource *branch_of(const fallback *self, const strata_block *block)
 {
     branch_index *index = index_of(self, block->id);
@@ -60,7 +60,7 @@ static inline strata_resource *branch_of(const fallback *self, const strata_bloc
 
 /* ---- allocating ---- */
 
-/* *why receives the failure, which is not reported. */
+/* Tries a request in a branch. *why: the failure, which is not reported. */
 static strata_status try_branch(const fallback *self, size_t which, const strata_request *request, strata_block *out,
                                 strata_error *why)
 {
@@ -80,7 +80,7 @@ static bool lacks_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* *why becomes the later failure, whose message has the earlier one, cut where the record ends. */
+/* Makes *why the later failure, whose message has the earlier one, cut where the record ends. */
 static void join(strata_error *why, const strata_error *later)
 {
     strata_error joined = *later;
@@ -122,7 +122,8 @@ static strata_status fallback_allocate(strata_resource *resource, const strata_r
     return allocate_further(self, request, out, &why);
 }
 
-/* The largest: which branch will serve the request is not known. A branch that cannot serve it is left out. */
+/* The largest charge of all branches: which one will serve the request is not known. A later branch that cannot serve
+ * it is left out. */
 static strata_status fallback_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     const fallback *self = (fallback *)resource;
@@ -168,7 +169,7 @@ static strata_status fallback_record_use(strata_resource *resource, const strata
     return top->ops->record_use(top, block, stream, access);
 }
 
-/* A branch that cannot search has its say if no other one has the address. */
+/* Searches all branches. One that cannot search has its error raised if no other one has the address. */
 static strata_status fallback_find(strata_resource *resource, CUdeviceptr address, strata_block *out)
 {
     const fallback *self = (fallback *)resource;
@@ -205,7 +206,7 @@ static strata_status fallback_reap(strata_resource *resource, strata_reap_mode m
     return status;
 }
 
-/* Of all branches but one; 0 if they cannot be queried: the one then keeps more. */
+/* Bytes that all branches but one reserve; 0 for one that cannot be queried: `except` then keeps more. */
 static size_t reserved_elsewhere(const fallback *self, size_t except)
 {
     size_t bytes = 0;
@@ -220,7 +221,7 @@ static size_t reserved_elsewhere(const fallback *self, size_t except)
     return bytes;
 }
 
-/* From the last branch on: the first one's memory is preferred. */
+/* Trims from the last branch on: the first one's memory is preferred. */
 static strata_status fallback_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
     const fallback *self = (fallback *)resource;
@@ -242,7 +243,7 @@ static size_t saturating_sum(size_t a, size_t b)
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
-/* Each branch's high watermark is of another moment: their sum would be none. */
+/* Adds a branch's usage. Each branch's high watermark is of another moment: their sum would be none. */
 static void add_usage(strata_usage *sum, const strata_usage *more, bool first)
 {
     const bool both_reserved =
@@ -274,7 +275,8 @@ static strata_status fallback_usage(strata_resource *resource, strata_usage *usa
     return status;
 }
 
-/* A request is refused where every branch is at its limit; with one that has none there is no limit. */
+/* The sum of the branches' budgets: a request is refused where every branch is at its limit; with one that has none
+ * there is no limit. */
 static strata_status fallback_budget(strata_resource *resource, strata_budget_snapshot *snapshot)
 {
     const fallback *self = (fallback *)resource;
@@ -298,7 +300,8 @@ static strata_status fallback_budget(strata_resource *resource, strata_budget_sn
     return STRATA_SUCCESS;
 }
 
-/* A request that a branch refuses may first have waited for the device, and is then served by the next one. */
+/* What all branches can do, but stream order: a request that a branch refuses may first have waited for the device, and
+ * is then served by the next one. */
 static uint32_t fallback_capabilities(strata_resource *resource)
 {
     const fallback *self = (fallback *)resource;
@@ -308,7 +311,7 @@ static uint32_t fallback_capabilities(strata_resource *resource)
     return all;
 }
 
-/* Layers in any branch may observe it; after the first wait there is nothing to wait for. */
+/* Synchronizes through all branches, whose layers may observe it; after the first wait there is nothing to wait for. */
 static strata_status fallback_synchronize(strata_resource *resource, CUstream stream)
 {
     const fallback *self = (fallback *)resource;

@@ -94,7 +94,7 @@ static strata_status fail_call(fault *self, const subject *call, uint64_t number
                               strata_tag_name(call->tag));
 }
 
-/* Numbers the call; SUCCESS: it goes on. */
+/* Numbers a call, and fails it if its number is chosen; SUCCESS: it goes on. */
 static strata_status check_call(fault *self, const subject *call)
 {
     if (self->operation != STRATA_FAULT_ALL && self->operation != call->operation)

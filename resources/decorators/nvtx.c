@@ -88,7 +88,7 @@ typedef struct nvtx_origin {
     bool is_known; /* to the tool, by itself or as a region */
 } nvtx_origin;
 
-/* The context is current. */
+/* Asks for a block's driver allocation. The context is current. */
 static nvtx_origin query_origin(const nvtx_layer *self, const strata_block *block)
 {
     nvtx_origin origin = {.is_known = true};
@@ -102,7 +102,7 @@ static nvtx_origin query_origin(const nvtx_layer *self, const strata_block *bloc
     return origin;
 }
 
-/* The scope of a report. False without a context: compute-sanitizer then takes no heap. Errors are ignored. */
+/* Enters the scope of a report. False without a context: compute-sanitizer then takes no heap. Errors are ignored. */
 static bool report_begin(const nvtx_layer *self, strata_call_scope *scope)
 {
     strata_error_suppress_begin();
@@ -112,7 +112,7 @@ static bool report_begin(const nvtx_layer *self, strata_call_scope *scope)
     return status == STRATA_SUCCESS;
 }
 
-/* The lock is held. */
+/* A heap's index plus one; 0: there is none at `start`. The lock is held. */
 static uint32_t find_heap(const nvtx_layer *self, CUdeviceptr start)
 {
     for (size_t i = 0; i < self->heap_room; i++)
@@ -173,7 +173,7 @@ static uint32_t enter_heap(nvtx_layer *self, CUdeviceptr start, size_t bytes)
     return heap_index;
 }
 
-/* The lock is held. */
+/* Takes a region out of its heap; the last one ends the heap. The lock is held. */
 static void leave_heap(nvtx_layer *self, uint32_t heap_index)
 {
     nvtx_heap *heap = &self->heaps[heap_index - 1];
@@ -241,7 +241,7 @@ static void report_region_end(const nvtx_layer *self, const nvtx_region *region)
 
 /* ---- regions ---- */
 
-/* With its entry locked; NULL if the block is gone. `nvtx_lock` is held. */
+/* A block's region, with its entry locked; NULL if the block is gone. `nvtx_lock` is held. */
 static nvtx_region *lock_region(const nvtx_layer *self, const strata_block *block, strata_entry **entry)
 {
     *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
@@ -250,7 +250,7 @@ static nvtx_region *lock_region(const nvtx_layer *self, const strata_block *bloc
     return (nvtx_region *)(void *)((char *)*entry + self->resource.block_offset);
 }
 
-/* No free is in flight; a new one waits for `nvtx_lock`, which is held. */
+/* Reports a region of which no free is in flight; a new one waits for `nvtx_lock`, which is held. */
 static void report_region(nvtx_layer *self, nvtx_region *region, const nvtx_origin *origin)
 {
     region->heap = origin->bytes ? enter_heap(self, origin->start, origin->bytes) : 0;
@@ -259,7 +259,7 @@ static void report_region(nvtx_layer *self, nvtx_region *region, const nvtx_orig
     self->regions += region->heap != 0;
 }
 
-/* A thread that finds the block by address may free it at once. */
+/* Records and reports a new block, which a thread that finds it by address may free at once. */
 static void begin_region(nvtx_layer *self, const strata_block *block)
 {
     strata_call_scope scope;
@@ -284,7 +284,7 @@ static void begin_region(nvtx_layer *self, const strata_block *block)
         strata_call_scope_leave(&scope);
 }
 
-/* Before a free: the region ends. False: the block is not live, the free will be refused. */
+/* Ends a block's region before its free. False: the block is not live, the free will be refused. */
 static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
     strata_call_scope scope;
@@ -311,7 +311,7 @@ static bool begin_free(nvtx_layer *self, const strata_block *block)
     return region != NULL;
 }
 
-/* Of a live block. */
+/* What the region of a live block says; zeros: it is gone. */
 static strata_block recorded_block(nvtx_layer *self, const strata_block *block)
 {
     strata_entry *entry;
@@ -326,7 +326,7 @@ static strata_block recorded_block(nvtx_layer *self, const strata_block *block)
     return noted;
 }
 
-/* After a refused free, whatever facts it had. Another free may be in flight or done. */
+/* Reports the region again after a refused free, whatever facts that had. Another free may be in flight or done. */
 static void end_free(nvtx_layer *self, const strata_block *block)
 {
     const strata_block noted = recorded_block(self, block);

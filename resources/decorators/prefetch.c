@@ -40,7 +40,8 @@ static void count(prefetch *self, unsigned which)
     strata_counters_add(&self->counters, strata_thread_self(), which, 1);
 }
 
-/* An address unknown to the driver is not managed. After a failed query nothing is moved. */
+/* Whether an address is managed memory. One that is unknown to the driver is not. After a failed query nothing is
+ * moved. */
 static bool query_managed(prefetch *self, CUdeviceptr address)
 {
     strata_call_scope scope;
@@ -59,7 +60,7 @@ static bool query_managed(prefetch *self, CUdeviceptr address)
     return result == CUDA_SUCCESS && managed;
 }
 
-/* Whether a move was submitted. */
+/* Moves a block. Returns whether the move was submitted. */
 static bool move(prefetch *self, const strata_block *block, CUstream stream)
 {
     strata_call_scope scope;
@@ -81,7 +82,7 @@ static bool move(prefetch *self, const strata_block *block, CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* False if the block cannot be given back. */
+/* Frees a block that was not handed out. False: the layers below refuse it. */
 static bool give_back(strata_resource *up, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();
@@ -90,8 +91,8 @@ static bool give_back(strata_resource *up, const strata_block *block, CUstream s
     return status == STRATA_SUCCESS;
 }
 
-/* If the move cannot be recorded, the block is given back: a free could precede the move. If that fails it stays live
- * and counted below; the move is waited for as far as possible. */
+/* Records a move as a use. If that fails, the block is given back: a free could precede the move. If that fails too,
+ * the block stays live and counted below; the move is waited for as far as possible. */
 static strata_status record_move(const prefetch *self, strata_block *block, CUstream stream)
 {
     strata_resource *up = self->resource.upstream;
@@ -132,7 +133,7 @@ static strata_status prefetch_prepare(strata_resource *resource, const strata_bl
     return status;
 }
 
-/* The work may not have been submitted; the move was. */
+/* Records at least a read: the work may not have been submitted, the move was. */
 static strata_status prefetch_finish(strata_resource *resource, const strata_block *block, CUstream stream,
                                      strata_access access)
 {

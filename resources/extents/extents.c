@@ -43,7 +43,7 @@ static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeli
     return page && page[timeline % POOL_LISTS_PER_PAGE].timeline ? &page[timeline % POOL_LISTS_PER_PAGE] : NULL;
 }
 
-/* NULL without host memory. */
+/* A stream's list, made if missing; NULL without host memory. */
 static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 {
     pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
@@ -58,7 +58,8 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
     return list;
 }
 
-/* Without host memory for a list: the multi-stream tree. */
+/* The tree for memory that waits for *number; without host memory for a list the multi-stream tree, and *number says
+ * so. */
 static pool_tree *tree_for(pool_heap *heap, pool_side side, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
@@ -323,7 +324,7 @@ uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint
     return better(heap, own, pool_tree_from(heap, &heap->complete.trees[side], least));
 }
 
-/* Best fit that is accepted, among the smallest. */
+/* Best fit of a tree; with `accepts`, the first accepted one among the smallest. */
 static uint32_t find_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes, pool_accepts accepts, void *data)
 {
     uint32_t slot = pool_tree_from(heap, tree, (pool_key){bytes, 0});
@@ -434,7 +435,8 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
     }
 }
 
-/* Nothing changes without progress of the stream; of several streams: unknown. */
+/* Whether the list's stream got further since it was last processed: else nothing changes. Of several streams that is
+ * unknown. */
 static bool made_progress(pool_stream_list *list)
 {
     if (list->timeline == POOL_TIMELINE_MULTI)
@@ -496,7 +498,7 @@ pool_work pool_heap_work_on(const pool_heap *heap, uint32_t slot, CUdeviceptr en
     return most;
 }
 
-/* Frees all but `bytes`. False without host memory. */
+/* Frees all but the first `bytes` of an extent. False without host memory. */
 static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)
@@ -507,7 +509,7 @@ static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
     return rest != 0;
 }
 
-/* The free extent behind, up to `bytes` in all. False without host memory. */
+/* Joins the free extent behind, or a part of it, up to `bytes` in all. False without host memory. */
 static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     const uint32_t next = pool_extent_at(heap, slot)->next;
@@ -570,7 +572,7 @@ static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
     search->best = start;
 }
 
-/* Every run of several has a pending extent. */
+/* Looks at pending extents alone: every run of several extents has one. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};

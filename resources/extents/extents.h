@@ -39,7 +39,7 @@ typedef enum pool_state {
     POOL_CHUNK,   /* no extent: a block of the layer below (chunks/upstream.c) */
 } pool_state;
 
-/* In an entry. */
+/* The pool's bytes in an entry. */
 typedef struct pool_extent {
     uint32_t previous, next; /* neighbours in its range; 0: none */
     union {
@@ -56,7 +56,7 @@ typedef struct pool_extent {
 typedef struct pool_stream_list {
     pool_tree trees[POOL_SIDES];
     uint16_t timeline;     /* 0: unused, or complete memory */
-    uint64_t processed_to; /* the stream's progress then */
+    uint64_t processed_to; /* the stream's progress when last processed */
     struct pool_stream_list *next;
 } pool_stream_list;
 
@@ -75,7 +75,7 @@ struct pool_heap {
     strata_address_index index;
     pool_half halves[POOL_SIDES];
     pool_stream_list complete, multi_stream; /* memory that waits for none, and for several */
-    pool_stream_list *stream_lists;          /* all, these two last */
+    pool_stream_list *stream_lists;          /* all lists, these two last */
     pool_stream_list *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: none yet */
     bool joins_complete;                                                       /* with pending neighbours; constant */
 };
@@ -113,20 +113,20 @@ static inline uint64_t pool_free_bytes(const pool_heap *heap)
     return bytes;
 }
 
-/* Bytes with memory. */
+/* Bytes of addresses that have memory. */
 static inline uint64_t pool_mapped_bytes(const pool_heap *heap, pool_side side)
 {
     const pool_half *half = &heap->halves[side];
     return half->range_bytes - half->holes.bytes - half->away_bytes;
 }
 
-/* Of a zeroed heap, before all other calls. `offset`: of the pool's bytes in an entry. */
+/* Begins a zeroed heap, before all other calls. `offset`: of the pool's bytes in an entry. */
 void pool_heap_begin(pool_heap *heap, strata_table *table, uint32_t offset);
 
 /* Makes an address range one extent of the caller's. 0 without host memory. */
 uint32_t pool_heap_enter(pool_heap *heap, pool_side side, CUdeviceptr base, uint64_t bytes);
 
-/* One extent of the caller's. */
+/* Takes a range that is one extent of the caller's out of the heap. */
 void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
 void pool_heap_destroy(pool_heap *heap);
@@ -135,7 +135,7 @@ void pool_heap_destroy(pool_heap *heap);
  * nothing changed. */
 bool pool_heap_enter_holes(pool_heap *heap, CUdeviceptr base, CUdeviceptr small, uint64_t bytes);
 
-/* At or behind an address; behind an extent. 0: none. */
+/* The first extent that begins at or behind an address; the one behind an extent, also of the next range. 0: none. */
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
 
@@ -146,23 +146,23 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
 /* Replaces an entry whose generations are used up. 0 as above. */
 uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 
-/* Out of its tree, for the caller. */
+/* Takes an extent out of its tree: it is the caller's. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
-/* The state is POOL_AWAY. */
+/* As pool_heap_take; the state is POOL_AWAY. */
 void pool_heap_take_away(pool_heap *heap, uint32_t slot);
 
-/* An extent of the caller's; it keeps its points. */
+/* Makes an extent of the caller's POOL_AWAY; it keeps its points. */
 void pool_heap_put_away(pool_heap *heap, uint32_t slot);
 
-/* Frees an extent of the caller's. Joins it with neighbours of its tree; also with complete ones that are no larger if
- * its tree has nearly all pending memory. */
+/* Makes an extent of the caller's free, or a hole. Joins it with neighbours of its tree; also with complete ones that
+ * are no larger if its tree has nearly all pending memory. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
 /* Best fit in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes);
 
-/* In its tree; 0: none. */
+/* The next larger extent of its tree; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
 /* Whether an extent will do. */
@@ -179,12 +179,13 @@ uint32_t pool_heap_find_better(pool_heap *heap, pool_side side, uint16_t timelin
 /* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
+/* The last extent that begins at or before an address, even if it ends before that; 0: none. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
 /* Whether a range is within one extent that is taken. */
 bool pool_heap_is_taken(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Where a free range begins; 0: not free. */
+/* The extent in which a free range begins; 0: a part of it is not free. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
 /* What a look at an extent has seen. */
@@ -210,26 +211,28 @@ typedef enum pool_work {
     POOL_IN_USE, /* it is not free */
 } pool_work;
 
-/* From a free extent on to an address; 0: none. `own`: the stream's timeline; POOL_TIMELINE_NONE: no stream. */
+/* What may still use memory from a free extent on to an address; POOL_IN_USE without an extent (`slot` 0). `own`: the
+ * stream's timeline; POOL_TIMELINE_NONE: no stream. */
 pool_work pool_heap_work_on(const pool_heap *heap, uint32_t slot, CUdeviceptr end, uint16_t own);
 
-/* As one extent. 0: not free, or no host memory. */
+/* Takes a free range as one extent. 0: a part is not free, or no host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Shortest run of free neighbours of `bytes`, `timeline` as above. 0: none. */
+/* Where the shortest run of free neighbours of at least `bytes` begins that wait for no stream but `timeline`;
+ * POOL_TIMELINE_MULTI: whatever they wait for. 0: none. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes);
 
-/* By size and address; 0: none. */
+/* Holes in the order of size and address; 0: none. */
 uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side);
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
 /* Points of free memory: the latest of each stream that some waits for alone, and all of multi-stream memory. */
 void pool_heap_visit_pending(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data), void *data);
 
-/* Bytes waiting for other streams. */
+/* Free bytes that wait for other streams than `timeline`. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline);
 
-/* In bytes; holes: without the one that a thread is filling. */
+/* Bytes of the largest free extent, and of the largest hole, without one that a thread is filling. */
 uint64_t pool_heap_largest(const pool_heap *heap);
 uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side);
 

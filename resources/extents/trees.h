@@ -18,7 +18,7 @@ typedef struct pool_heap pool_heap;
 
 enum { POOL_CLASSES_PER_DOUBLING = 4, POOL_CLASS_WORDS = 3, POOL_CLASSES = 64 * POOL_CLASS_WORDS };
 
-/* Zeroed: empty. */
+/* A set of free extents. Zeroed: empty. */
 typedef struct pool_tree {
     uint64_t bytes; /* of all extents; 0: empty */
     bool entered;   /* changed since last processed */
@@ -45,13 +45,13 @@ static inline bool pool_is_before(pool_key a, pool_key b)
 void pool_tree_enter(const pool_heap *heap, pool_tree *tree, uint32_t slot);
 void pool_tree_leave(const pool_heap *heap, pool_tree *tree, uint32_t slot);
 
-/* The first at or behind `least`, of all, behind `key`, behind an extent; 0: none. */
+/* The first extent at or behind `least`, of all, behind `key`, behind an extent; 0: none. */
 uint32_t pool_tree_from(const pool_heap *heap, const pool_tree *tree, pool_key least);
 uint32_t pool_tree_first(const pool_heap *heap, const pool_tree *tree);
 uint32_t pool_tree_behind(const pool_heap *heap, const pool_tree *tree, pool_key key);
 uint32_t pool_tree_next(const pool_heap *heap, const pool_tree *tree, uint32_t slot);
 
-/* Bytes of the largest. */
+/* Bytes of the largest extent; 0: none. */
 uint64_t pool_tree_largest(const pool_heap *heap, const pool_tree *tree);
 
 #endif

@@ -20,13 +20,13 @@
 #include <unistd.h>
 
 static _Atomic bool exiting; /* layers made from now on are not checked */
-static bool ends_process;    /* of the exiting thread */
+static bool ends_process;    /* a reported finding ends the process; written by the exiting thread */
 
 /* ---- checking ---- */
 
-/* A context that is gone, as after cudaDeviceReset, took the layer's streams and pinned memory along: they must not be
- * named. It may have begun anew under its handle before any call has noticed. A stopped device still has its context,
- * and a sampling guard reports candidates. */
+/* Whether the device still has its context. One that is gone, as after cudaDeviceReset, took the layer's streams and
+ * pinned memory along: they must not be named. It may have begun anew under its handle before any call has noticed. A
+ * stopped device still has its context, and a sampling guard reports candidates. */
 static bool has_context(strata_device *device)
 {
     strata_call_scope scope;
@@ -45,8 +45,8 @@ static bool is_about_captures(CUresult result)
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-/* The wait may end a capture, which no longer matters; a capture prevents the wait. The check meets other errors
- * itself. */
+/* Waits for the device. The wait may end a capture, which no longer matters; a capture prevents the wait. The check
+ * meets other errors itself. */
 static void wait_for_device(strata_device *device)
 {
     strata_call_scope scope;
@@ -65,8 +65,8 @@ static void wait_for_device(strata_device *device)
     exit_list_keep_failure();
 }
 
-/* Round 1 waits for the device first, also for work unknown to Strata, which may never end. Findings are not repeated.
- */
+/* Checks one layer. Round 1 waits for the device first, also for work unknown to Strata, which may never end. Findings
+ * are not repeated. */
 static void check_layer(const findings_log *log, int round)
 {
     const strata_stack *stack = log->layer->stack;
@@ -125,7 +125,8 @@ static void report_failure(bool complete)
     write_failure();
 }
 
-/* A forked child has no blocks. A program that exits from its log callback may hold locks of Strata. */
+/* Checks and reports. Not in a forked child, which has no blocks; nor from a log callback that exits, which may hold
+ * locks of Strata. */
 static void check_at_exit(void)
 {
     if (strata_driver_state_now() != STRATA_DRIVER_OPEN || strata_error_is_being_reported() || exit_list_is_empty())
@@ -149,7 +150,7 @@ static __attribute__((destructor(101))) void end_process(void)
 
 /* ---- registration ---- */
 
-/* Without host memory there is no check at exit. */
+/* Registers the exit handler; without host memory there is no check at exit. */
 static bool register_handler(void)
 {
     return atexit(check_at_exit) == 0;

@@ -60,7 +60,7 @@ void exit_list_check(void (*visit)(const findings_log *log, int round), int time
     strata_lock_release(&list_lock);
 }
 
-/* False without host memory: strata_guard_take_finding still has the finding. The lock is held. */
+/* Makes room for one finding. False without host memory: strata_guard_take_finding still has it. The lock is held. */
 static bool make_room(void)
 {
     if (found_count < found_room)

@@ -18,7 +18,7 @@ bool exit_list_is_empty(void);
  * list. */
 void exit_list_check(void (*visit)(const findings_log *log, int round), int times);
 
-/* False: none at `index`. A check that was given up may still add some. */
+/* The finding at `index`; false: none. A check that was given up may still add some. */
 bool exit_list_finding(size_t index, exit_finding *out);
 
 /* Keeps a check's first failure: the thread's suppressed error. */

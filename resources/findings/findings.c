@@ -18,7 +18,7 @@ static void write_finding(const strata_guard_finding *finding)
     strata_report_text_end(&text);
 }
 
-/* Refused frees and illegal accesses were raised by the call that met them. */
+/* Raises a finding about changed bytes; refused frees and illegal accesses were raised by the call that met them. */
 static void raise_change(const strata_guard_finding *finding)
 {
     if (!finding_has_bytes(finding))

@@ -15,7 +15,7 @@
 
 enum {
     FINDINGS_KEPT = 64,
-    FINDINGS_PATIENCE_MS = 2000, /* of a last check, for work that may never end */
+    FINDINGS_PATIENCE_MS = 2000, /* how long a last check waits for work that may never end */
 };
 
 /* Fill bytes; <strata/guard.h> documents them. */
@@ -31,7 +31,7 @@ typedef struct checked_range {
 
 enum { RED_ZONES = 2 }; /* front and back */
 
-/* Remembered for a second free of it. */
+/* A freed block, remembered in case it is freed again. */
 typedef struct freed_block {
     strata_block block;
     uint32_t allocated_at, freed_at; /* call stacks */
@@ -47,13 +47,13 @@ typedef struct findings_log {
     uint64_t kept_first, kept_end;
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t findings, lost;
-    _Atomic size_t unseen;           /* since the last check of everything */
+    _Atomic size_t unseen;           /* findings since the last check of everything */
     _Atomic bool allocation_to_fail; /* on_finding=fail */
 } findings_log;
 
 /* ---- flush.c ---- */
 
-/* As exit would, but gives up after two seconds. The caller ends the process. */
+/* Flushes the program's output as exit would, but gives up after two seconds. The caller ends the process. */
 void findings_flush_output(void);
 
 /* ---- findings.c ---- */
@@ -79,7 +79,7 @@ bool findings_take(findings_log *self, strata_guard_finding *out);
 /* The kept findings as a list. */
 void findings_describe(findings_log *self, strata_emitter *to);
 
-/* With on_finding=fail: the error of one allocation after findings; else SUCCESS. */
+/* With on_finding=fail, the error for one allocation after findings; else SUCCESS. */
 strata_status findings_fail_allocation(findings_log *self);
 
 /* Whether the status of a free makes it a finding. */
@@ -89,7 +89,7 @@ bool findings_is_refused_free(strata_status status);
 void findings_report_refused(findings_log *self, const strata_block *block, strata_status status,
                              const freed_block *first, uint32_t found_at);
 
-/* The same of a free by address. */
+/* As findings_report_refused, for a free by address. */
 void findings_report_refused_address(findings_log *self, CUdeviceptr address, int device, const freed_block *first,
                                      uint32_t found_at);
 
@@ -97,10 +97,10 @@ void findings_report_refused_address(findings_log *self, CUdeviceptr address, in
 
 const char *finding_kind_name(strata_guard_kind kind);
 
-/* Whether it is about changed bytes. */
+/* Whether a finding is about changed bytes. */
 bool finding_has_bytes(const strata_guard_finding *finding);
 
-/* The position of the first changed byte. */
+/* Writes the position of the first changed byte. */
 void finding_describe_offset(const strata_guard_finding *finding, char *text, size_t room);
 
 /* As strata_guard_finding_print, for a block that an illegal access may be about, if there was one. */
@@ -113,7 +113,7 @@ void findings_check_at_exit(findings_log *self, strata_resource *layer, strata_s
 
 /* ---- exit_list.c ---- */
 
-/* Does nothing if the log is not in the list. */
+/* Takes a log out of the list, if it is there. */
 void exit_list_remove(findings_log *self);
 
 /* Keeps findings for the exiting thread. False if the calling thread does not check at exit. */

@@ -18,7 +18,7 @@ static void *flush(void *unused)
     return unused;
 }
 
-/* The thread has all signals blocked: a reader that has gone does not change the exit status. */
+/* Starts the thread, with all signals blocked: a reader that has gone does not change the exit status. */
 static bool begin(pthread_t *thread)
 {
     sigset_t all, before;

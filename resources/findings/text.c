@@ -100,7 +100,7 @@ static void print_stack(printer *to, const char *what, uint32_t stack)
     strata_call_stack_print(stack, print_frame, to);
 }
 
-/* A foreign free's argument is no block: it has no state. */
+/* The state of a finding's block. A foreign free's argument is no block, and has none. */
 static const char *state_name(const strata_guard_finding *finding)
 {
     if (finding->kind == STRATA_GUARD_FOREIGN_FREE)

@@ -9,7 +9,7 @@ static bool is_in_stack(const strata_resource *resource)
     return resource->ops && resource->stack;
 }
 
-/* From the given layer down; NULL: none. */
+/* The first guard from the given layer down; NULL: none. */
 static strata_resource *find_guard(strata_resource *resource)
 {
     for (strata_resource *layer = resource; layer; layer = strata_resource_next_below(resource, layer))

@@ -9,7 +9,7 @@
 #include <time.h>
 
 enum {
-    LAUNCH_AT = 24,             /* freed blocks, while other batches are in flight */
+    LAUNCH_AT = 24,             /* freed blocks that make a batch, while others are in flight */
     KERNEL_PIECE = 1 << 20,     /* bytes, for the kernel */
     COPY_PIECE = 128 << 10,     /* bytes, copied */
     PARTS = GUARD_BATCH_PIECES, /* most findings of a batch */
@@ -48,7 +48,7 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
     };
 }
 
-/* How many ranges are checked when the block leaves, and before. */
+/* How many ranges are checked when the block leaves; zone_ranges: before. */
 static unsigned all_ranges(const guard *self, const guarded *block)
 {
     return block->unfilled ? 0 : self->options.no_poison ? RED_ZONES : GUARD_RANGES;
@@ -81,7 +81,8 @@ static void add_piece(guard_batch *batch, const checked_range *extent, uint64_t 
     batch->copied += bytes;
 }
 
-/* Adds pieces of the first `extents` ranges from byte *taken on, which moves, while there is room. True: all of it. */
+/* Adds pieces of the first `extents` ranges from byte *taken on, which moves, while there is room. True: all was added.
+ */
 static bool add_pieces(const guard *self, guard_batch *batch, const guarded *block, unsigned extents, uint64_t *taken)
 {
     checked_range all[GUARD_RANGES];
@@ -121,8 +122,8 @@ static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_
     block->busy += live;
 }
 
-/* As much of a block as fits; with `whole`, all or nothing. True: all of it. Also adds blocks without pieces: only
- * blocks that were in a batch leave. */
+/* Adds as much of a block as fits; with `whole`, all or nothing. True: all was added. Also adds blocks without pieces:
+ * only blocks that were in a batch leave. */
 static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned extents, uint64_t *taken, bool whole,
                       strata_access access)
 {
@@ -180,7 +181,7 @@ static uint32_t oldest_in_quarantine(const guard *self)
     return held ? held : self->lists[GUARD_FREED].first;
 }
 
-/* Blocks over the limits, and those with free numbers up to `until`. */
+/* Lets blocks over the limits leave, and those with free numbers up to `until`. */
 static void move_to_leaving(guard *self, uint64_t until)
 {
     for (uint32_t slot; (slot = oldest_in_quarantine(self));) {
@@ -224,7 +225,7 @@ static void add_freed(guard *self, guard_batch *batch)
     }
 }
 
-/* Of a check of everything: a block, or its successor if it has left. */
+/* How far a check of everything is in the quarantine: at a block, or its successor if it has left. */
 typedef struct quarantine_position {
     uint64_t number; /* of the block's free */
     uint64_t taken;
@@ -248,7 +249,7 @@ static void add_held(guard *self, guard_batch *batch, quarantine_position *at, u
     }
 }
 
-/* Live blocks not in this round yet; they are first in the list. */
+/* Adds live blocks that this round has not covered yet; they are first in the list. */
 static void add_live(guard *self, guard_batch *batch, uint64_t round)
 {
     for (uint32_t slot; (slot = self->lists[GUARD_LIVE].first);) {
@@ -289,8 +290,8 @@ static strata_status submit(guard *self, guard_batch *batch)
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
-/* Uses are not recorded: no block leaves before its batches were read, and nothing else writes the checked bytes. A
- * half-failed submission is recorded: no thread will wait for it. */
+/* Finishes the uses of a batch's blocks. They are not recorded: no block leaves before its batches were read, and
+ * nothing else writes the checked bytes. A half-failed submission is recorded: no thread will wait for it. */
 static void finish_subjects(guard *self, const guard_batch *batch, uint32_t first, bool half_submitted)
 {
     strata_resource *below = self->resource.upstream;
@@ -302,14 +303,14 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
     }
 }
 
-/* The point that completes the batch, with an event. */
+/* Records the point at which the batch is complete, with an event. */
 static void record_point(guard *self, guard_batch *batch)
 {
     batch->point = strata_timeline_now(self->timeline);
     batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
 }
 
-/* Newest free first: its wait covers earlier frees on the stream. */
+/* Prepares the blocks, the newest free first: its wait covers earlier frees on the stream. Then submits the batch. */
 static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 {
     strata_resource *below = self->resource.upstream;
@@ -330,7 +331,7 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
     return status;
 }
 
-/* A leaving block is checked again; after GUARD_TRIES it leaves unchecked. The lock is held. */
+/* Lets a leaving block be checked again; after GUARD_TRIES it leaves unchecked. The lock is held. */
 static void try_again(guard *self, guarded *block)
 {
     guard_list_remove(self, block);
@@ -344,7 +345,7 @@ static void try_again(guard *self, guarded *block)
 
 static strata_status finish_batch(guard *self, guard_batch *batch);
 
-/* A failure removes the batch's blocks. */
+/* Launches a batch. After a failure its blocks are in no batch. */
 static strata_status launch(guard *self, guard_batch *batch)
 {
     strata_status status = strata_check_device_now(self->device);
@@ -377,7 +378,7 @@ static strata_status launch(guard *self, guard_batch *batch)
 
 /* ---- reading ---- */
 
-/* Does what the kernel does. */
+/* Checks a copied piece, as the kernel does in place. */
 static void check_copy(const unsigned char *at, const strata_guard_piece *piece, strata_guard_verdict *verdict)
 {
     *verdict = (strata_guard_verdict){.first = UINT64_MAX};
@@ -416,7 +417,7 @@ static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piec
     return finding;
 }
 
-/* One finding for all changes in one range of a block. */
+/* Collects a batch's findings: one for all changes in one range of a block. */
 static size_t collect(const guard_batch *batch, strata_guard_finding findings[PARTS])
 {
     size_t count = 0;
@@ -433,7 +434,7 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
     return count;
 }
 
-/* Drops findings that were reported before. */
+/* Records findings; drops those that were reported before, and returns how many are left. */
 static size_t record_new(guard *self, strata_guard_finding *findings, size_t count)
 {
     size_t kept = 0;
@@ -537,8 +538,8 @@ static void put_back(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
 }
 
-/* The oldest, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. A reset of the context
- * has ended the pinned memory that would be read. */
+/* Reads complete batches, the oldest first, at most GUARD_BATCHES: other threads may launch new ones for ever. Never
+ * waits. A reset of the context has ended the pinned memory that would be read. */
 static strata_status read_done(guard *self)
 {
     strata_status status = strata_check_device_now(self->device);
@@ -612,7 +613,7 @@ strata_status guard_wait_for_batches(guard *self, const guarded *block)
 
 /* ---- calls ---- */
 
-/* What is due, or NULL. */
+/* Builds a batch of what is due; NULL: nothing is, or no batch is free. */
 static guard_batch *build(guard *self)
 {
     guard_batch *batch = NULL;
@@ -641,7 +642,7 @@ void guard_poll(guard *self)
             return; /* the error was raised; the next call tries again */
 }
 
-/* Of freed blocks that left the quarantine for their last check. */
+/* Bytes of freed blocks that left the quarantine for their last check. */
 static uint64_t unread_bytes(const guard *self)
 {
     uint64_t all = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
@@ -680,7 +681,7 @@ void guard_keep_unread_few(guard *self, uint64_t least)
         let_checks_come_back(self, most);
 }
 
-/* Leaving blocks freed up to `until`; NULL: none is left (*due: or no batch is free). */
+/* Builds a batch of leaving blocks freed up to `until`; NULL: none is left (*due: or no batch is free). */
 static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
 {
     guard_batch *batch = NULL;
@@ -708,7 +709,7 @@ strata_status guard_flush(guard *self)
     return status == STRATA_SUCCESS ? waited : status;
 }
 
-/* What a check of everything has not covered; NULL: all is covered (*more: or no batch is free). */
+/* Builds a batch of what a check of everything has not covered; NULL: all is covered (*more: or no batch is free). */
 static guard_batch *build_check(guard *self, quarantine_position *at, uint64_t until, uint64_t round, bool *more)
 {
     strata_lock_take(&self->lock);

@@ -23,8 +23,8 @@
 enum {
     GUARD_GRANULE = 256, /* zones keep the alignment that every owner gives */
     GUARD_BATCHES = 8,
-    GUARD_BATCH_PIECES = 60,      /* of a batch */
-    GUARD_COPY_BYTES = 512 << 10, /* of a batch that copies */
+    GUARD_BATCH_PIECES = 60,      /* of one batch */
+    GUARD_COPY_BYTES = 512 << 10, /* of one batch, if it copies */
     GUARD_TRIES = 3,              /* checks of a leaving block */
     GUARD_REMEMBERED = 1024,      /* freed blocks */
 };
@@ -40,29 +40,29 @@ typedef enum guard_list_name {
     GUARD_LISTS,
 } guard_list_name;
 
-/* Guarded by the lock, except while one thread owns the block. */
+/* The guard's bytes in a block's entry. Guarded by the lock, except while one thread owns the block. */
 typedef struct guarded {
-    strata_block shown; /* the user's view; constant while the user has it */
+    strata_block shown; /* the user's view of it; constant while the user has the block */
     strata_block below; /* the view of the layer below; in quarantine with the guard's identity */
     uint64_t number;    /* of its free: the order of the quarantine */
     uint64_t round;     /* last check of everything that covered it */
     uint64_t taken;     /* LEAVING: bytes in batches so far */
     uint32_t next, previous;
     uint32_t allocated_at, freed_at; /* call stacks */
-    uint32_t batches;                /* in flight that check it; it leaves afterwards */
+    uint32_t batches;                /* batches in flight that check it; it leaves after them */
     uint32_t busy;                   /* threads that prepare or finish a check of the live block: a free waits */
     uint8_t list;
     uint8_t reported; /* bits of strata_guard_kind */
     uint8_t tries;    /* failed checks */
     bool leaves;      /* leaves with its last batch */
-    bool unfilled;    /* its user never had it, nothing can be checked */
+    bool unfilled;    /* no user ever had it: nothing can be checked */
 } guarded;
 
 typedef struct guard_list {
     uint32_t first, last, count;
 } guard_list;
 
-/* When the batch was built. */
+/* What a block was when its batch was built. */
 typedef struct guard_subject {
     strata_block shown, below;
     uint32_t allocated_at, freed_at;
@@ -71,7 +71,7 @@ typedef struct guard_subject {
     bool unfilled; /* nothing is checked */
 } guard_subject;
 
-/* Origin of a piece. */
+/* Where a piece of a batch comes from. */
 typedef struct piece_origin {
     uint8_t subject;
     uint8_t kind;   /* strata_guard_kind of a change */
@@ -83,8 +83,8 @@ typedef enum guard_batch_state { GUARD_BATCH_FREE = 0, GUARD_BATCH_TAKEN, GUARD_
 typedef struct guard_batch {
     guard_batch_state state;        /* guarded by the lock; other members: by the thread that has it TAKEN */
     uint64_t number;                /* guarded by the lock */
-    strata_point point;             /* its completion; constant while LAUNCHED */
-    bool covered;                   /* by an event */
+    strata_point point;             /* complete when the batch is; constant while LAUNCHED */
+    bool covered;                   /* an event covers the point */
     strata_guard_piece *pieces;     /* pinned */
     strata_guard_verdict *verdicts; /* pinned */
     unsigned char *copies;          /* pinned; NULL with a kernel */
@@ -103,8 +103,8 @@ typedef struct guard {
     CUstream checking, leaving; /* internal: for checks, for frees */
     strata_timeline *timeline;  /* of `checking` */
     strata_guard_kernel kernel;
-    CUresult kernel_result;  /* of loading it, like the next one constant */
-    const char *kernel_call; /* whose result that is; NULL: none was made */
+    CUresult kernel_result;  /* of loading the kernel; constant, like the next one */
+    const char *kernel_call; /* the call with that result; NULL: none was made */
     void *pinned;
 
     strata_lock lock;
@@ -115,9 +115,9 @@ typedef struct guard {
     uint64_t remembered_count;
 
     /* Written under the lock, read by any thread. */
-    _Atomic uint64_t quarantined_bytes, quarantined_blocks; /* not freed below yet */
+    _Atomic uint64_t quarantined_bytes, quarantined_blocks; /* freed by users, not yet below */
     _Atomic uint64_t held_bytes, held_blocks;               /* of these, in FREED and HELD */
-    _Atomic uint32_t launched;                              /* batches */
+    _Atomic uint32_t launched;                              /* batches LAUNCHED */
 
     /* Any thread, relaxed: limits and statistics. */
     _Atomic uint64_t most_bytes, most_blocks;
@@ -139,13 +139,14 @@ static inline size_t guard_whole_bytes(const guard *self, const guarded *block)
 
 /* ---- lists.c ---- */
 
-/* The lock is held. */
+/* Appends a block to a list, or takes it out of its own. The lock is held. */
 void guard_list_append(guard *self, guarded *block, guard_list_name list);
 void guard_list_remove(guard *self, guarded *block);
 
 /* ---- checks.c ---- */
 
-/* A block's red zones and itself. The back zone begins behind the requested bytes. */
+/* The ranges of a block that are checked: its red zones, and itself once freed. The back zone begins behind the
+ * requested bytes. */
 enum { GUARD_RANGES = RED_ZONES + 1 };
 
 void guard_checked_ranges(const guard *self, const strata_block *shown, const strata_block *below,
@@ -155,17 +156,17 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
  * later. */
 void guard_poll(guard *self);
 
-/* Bounds the freed blocks that wait for their last check. Above `least` bytes and the quarantine's limit it waits a
+/* Bounds the freed blocks that wait for their last check. Above `least` bytes and the quarantine's limit, waits a
  * little, as long as batches complete; if none does, the device may be waiting for this thread. */
 void guard_keep_unread_few(guard *self, uint64_t least);
 
-/* Checks the quarantine, waits, frees it below. Blocks that could not be freed stay, and blocks freed meanwhile. */
+/* Checks the quarantine, waits, and frees it below. Blocks that could not be freed stay, and blocks freed meanwhile. */
 strata_status guard_flush(guard *self);
 
-/* Everything live or freed before the call; waits. */
+/* Checks everything live or freed before the call; waits for that. */
 strata_status guard_check_everything(guard *self);
 
-/* For the batches that check it. */
+/* Waits for the batches that check a block. */
 strata_status guard_wait_for_batches(guard *self, const guarded *block);
 
 /* ---- operations.c ---- */
@@ -183,7 +184,7 @@ void guard_describe(strata_resource *resource, strata_emitter *to);
 
 /* ---- calls.c ---- */
 
-/* For a guard of either kind. */
+/* Lets a guard of either kind be checked at process exit. */
 void guard_check_at_exit(strata_resource *resource);
 
 #endif

@@ -20,7 +20,7 @@ enum { DESTROY_TRIES = 2 }; /* as in resources/owners/async.c */
 
 /* ---- allocating ---- */
 
-/* *front: the block's offset in the wider request. */
+/* Makes a request wide enough for the red zones. *front: the block's offset in it. */
 static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
 {
     size_t alignment = request->alignment > GUARD_GRANULE ? request->alignment : GUARD_GRANULE;
@@ -43,7 +43,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Without memory below, empties the quarantine and retries. */
+/* Allocates below; if memory is short, empties the quarantine and tries again. */
 static strata_status allocate_below(guard *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -91,7 +91,8 @@ static CUresult fill_by_memset(const guard *self, const checked_range *extents, 
     return result;
 }
 
-/* A fresh block and its zones, or a freed block. Kernels need a stream of the primary context; others get a memset. */
+/* Fills a fresh block and its zones, or a freed block (`dead`). Kernels need a stream of the primary context; others
+ * get a memset. */
 static strata_status fill_block(guard *self, const strata_block *shown, const strata_block *view, bool dead,
                                 CUstream stream)
 {
@@ -115,7 +116,7 @@ static strata_status fill_block(guard *self, const strata_block *shown, const st
                                                        (unsigned long long)shown->address);
 }
 
-/* A block's first use, hidden from its user. */
+/* Fills a fresh block: its first use, which its user does not see. */
 static strata_status fill_fresh(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -147,7 +148,7 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
     strata_lock_release(&self->lock);
 }
 
-/* Another device may have been reset, and its streams with it. */
+/* Checks the device of a known stream: another one may have been reset, and its streams with it. */
 static strata_status check_device_of(const guard *self, CUstream stream)
 {
     strata_timeline *known = strata_known_timeline(self->device, stream);
@@ -156,8 +157,8 @@ static strata_status check_device_of(const guard *self, CUstream stream)
     return own == self->device ? STRATA_SUCCESS : strata_check_device_now(own);
 }
 
-/* Work submitted to a capturing stream would be part of the program's graph. If the query fails, nothing is submitted.
- */
+/* Whether the stream is being captured: work submitted to it would be part of the program's graph. If the query fails,
+ * nothing is submitted. */
 static strata_status query_capture(guard *self, CUstream stream, bool *capturing)
 {
     strata_call_scope scope;
@@ -177,7 +178,7 @@ static strata_status query_capture(guard *self, CUstream stream, bool *capturing
     return strata_fail_driver(result, "cuStreamIsCapturing", "querying whether a stream is being captured");
 }
 
-/* Before the layer below is called. */
+/* Whether the guard can serve the request, before the layer below is called. */
 static strata_status check_request(guard *self, const strata_request *request)
 {
     strata_resource *below = self->resource.upstream;
@@ -207,7 +208,7 @@ static void enter_freed(guard *self, guarded *block)
     strata_lock_release(&self->lock);
 }
 
-/* It could not be filled. If the layer below refuses it, the quarantine tries again. */
+/* Frees a block that could not be filled. If the layer below refuses it, the quarantine tries again. */
 static void abandon(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -223,7 +224,7 @@ static void abandon(guard *self, const strata_block *shown, const strata_block *
     strata_error_suppress_end(false);
 }
 
-/* Before the layer below has seen the request. */
+/* Reports a request that is refused before the layer below has seen it. */
 static __attribute__((cold)) strata_status refuse(guard *self, const strata_request *request, strata_status status)
 {
     strata_request_refused(&self->resource, request, status);
@@ -270,7 +271,7 @@ static freed_block *freed_block_at(guard *self, uint64_t number)
     return &self->remembered[number % GUARD_REMEMBERED];
 }
 
-/* Waits until no thread prepares a check of the block; NULL: none is live. The lock is held. */
+/* A live block's layer bytes, once no thread prepares a check of it; NULL: it is not live. The lock is held. */
 static guarded *live_bytes(guard *self, const strata_block *block)
 {
     const strata_table *table = strata_resource_table(&self->resource);
@@ -314,7 +315,7 @@ static void forget_free(guard *self, strata_block_id id)
             self->remembered[i] = (freed_block){0};
 }
 
-/* The free failed. */
+/* Makes a block live again whose free failed. */
 static void give_back_to_user(guard *self, guarded *block)
 {
     strata_lock_take(&self->lock);
@@ -326,7 +327,7 @@ static void give_back_to_user(guard *self, guarded *block)
     strata_lock_release(&self->lock);
 }
 
-/* Without quarantine: a capture allows no waits for the checks. */
+/* Frees a block without quarantine: a capture allows no waits for the checks. */
 static strata_status free_below(guard *self, guarded *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -341,7 +342,7 @@ static strata_status free_below(guard *self, guarded *block, CUstream stream)
     return status;
 }
 
-/* The guard's stream waits for the block's unregistered allocation stream. */
+/* Lets the guard's stream wait for the end of the block's unregistered allocation stream. */
 static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 {
     strata_point end;
@@ -353,7 +354,7 @@ static strata_status follow_alloc_stream(guard *self, const strata_block *view)
     return status == STRATA_SUCCESS && end ? strata_timeline_order(&checking, end) : status;
 }
 
-/* Records the event now: when the guard's stream waits for it, the stream may be capturing. */
+/* Records the stream's event now: when the guard's stream waits for it, the stream may be capturing. */
 static void end_epoch(guard *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -364,7 +365,7 @@ static void end_epoch(guard *self, CUstream stream)
     strata_error_suppress_end(false);
 }
 
-/* After all uses. *filled: the work was submitted; after an error it could not be recorded. */
+/* Fills a freed block after all its uses. *filled: the work was submitted; after an error it could not be recorded. */
 static strata_status fill_freed(guard *self, const guarded *block, CUstream stream, bool *filled)
 {
     strata_resource *below = self->resource.upstream;
@@ -404,7 +405,7 @@ static strata_status quarantine(guard *self, guarded *block, CUstream stream)
     return STRATA_SUCCESS;
 }
 
-/* Zero if it was too long ago. */
+/* The remembered free of a block; zero if it was too long ago. */
 static freed_block remembered_free(guard *self, const strata_block *block)
 {
     freed_block found = {0};
@@ -500,7 +501,7 @@ static strata_status guard_trim(strata_resource *resource, size_t keep_bytes, si
     return status;
 }
 
-/* The whole quarantine, and only instead of a refusal. */
+/* Returns the whole quarantine, and only where the device would refuse memory. */
 static uint64_t guard_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     (void)bytes;
@@ -513,7 +514,7 @@ static uint64_t guard_give_back(strata_resource *resource, uint64_t bytes, bool 
     return before > after ? before - after : 0;
 }
 
-/* Quarantined blocks are live below and freed above. */
+/* The usage below, with quarantined blocks, which are live there, as retired. */
 static strata_status guard_usage(strata_resource *resource, strata_usage *usage)
 {
     guard *self = (guard *)resource;
@@ -550,7 +551,7 @@ static strata_status guard_reusable(strata_resource *resource, const strata_requ
     return status == STRATA_SUCCESS ? below->ops->reusable(below, &wider, bytes, of) : status;
 }
 
-/* Of a block found below; false if the user does not have it. */
+/* The user's view of a block found below; false if the user does not have it. */
 static bool show(guard *self, const strata_block *view, strata_block *out)
 {
     strata_lock_take(&self->lock);

@@ -29,7 +29,7 @@ static strata_status check_options(const strata_guard_options *options)
     return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "guard: %s", problem) : STRATA_SUCCESS;
 }
 
-/* In the pinned memory. */
+/* Divides the pinned memory among the batches. */
 static void place_batches(guard *self)
 {
     char *at = self->pinned;
@@ -44,7 +44,7 @@ static void place_batches(guard *self)
     }
 }
 
-/* The context is current. */
+/* Allocates the batches' pinned memory. The context is current. */
 static strata_status allocate_pinned(guard *self)
 {
     size_t bytes = GUARD_BATCH_PIECES * (sizeof(strata_guard_verdict) + sizeof(strata_guard_piece));

@@ -6,10 +6,10 @@
 
 #include <strata/logging.h>
 
-/* What a reader knows: of the current batch; `text` of the file. */
+/* What a reader knows, from the current batch; of `text`, from the whole file. */
 typedef struct log_encoder {
     struct {
-        uint64_t thread, number; /* of its last record */
+        uint64_t thread, number; /* of the thread's last record */
         uint32_t id;
         bool used;
     } threads[LOG_THREADS];
@@ -19,7 +19,7 @@ typedef struct log_encoder {
         bool used;
     } streams[LOG_STREAMS];
     strata_tag tags[LOG_TAGS]; /* 0: empty */
-    bool text;                 /* written */
+    bool text;                 /* the stack's text is in the file */
 } log_encoder;
 
 enum {
@@ -28,7 +28,7 @@ enum {
     LOG_BATCH_ROOM = LOG_BATCH_HEADER + LOG_TEXT_ROOM + 16 + 64 * LOG_RECORD_ROOM,
 };
 
-/* Also resets the encoder. */
+/* Writes a file's header. Also resets the encoder. */
 void log_encode_header(log_encoder *encoder, int device, uint64_t wall_ns, unsigned char to[LOG_FILE_HEADER]);
 
 /* Encodes as many records as fit, at least one, into `to` (LOG_BATCH_ROOM bytes). Returns their number; *bytes: the

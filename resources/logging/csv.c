@@ -1,5 +1,5 @@
-/* In a tag, commas, quotes, backslashes and control characters are written as \x2c, so commas only separate columns;
- * invalid UTF-8 as U+FFFD. */
+/* Records as CSV lines. In a tag, commas, quotes, backslashes and control characters are written as \x2c, so commas
+ * only separate columns; invalid UTF-8 as U+FFFD. */
 #include "resources/logging/csv.h"
 
 #include "core/base/escape.h"
@@ -47,7 +47,7 @@ static size_t put_tag(const char *tag, char *to)
     return length;
 }
 
-/* Local time, as RMM writes it. */
+/* Writes the local time, as RMM does. */
 static size_t put_clock(uint64_t wall_ns, char *to, size_t room)
 {
     time_t seconds = (time_t)(wall_ns / 1000000000);

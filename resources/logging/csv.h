@@ -14,7 +14,7 @@ enum { LOG_CSV_ROOM = 2048 }; /* bytes of a line */
 /* Writes the line and '\n'; returns its length. */
 size_t log_csv_line(const strata_log_record *record, const char *tag, char to[LOG_CSV_ROOM]);
 
-/* "allocate", ...; a failure has " failure" appended. */
+/* The word for a kind: "allocate", ...; a failed call's has " failure" appended in the log. */
 const char *log_kind_name(strata_log_kind kind);
 
 const char *log_access_name(strata_access access);

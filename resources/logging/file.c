@@ -28,17 +28,17 @@
 enum {
     KEEP = 4,
     HEADER_ROOM = 512,
-    WAIT_MS = 100,      /* for a pipe's reader, once until it reads */
-    LAST_WAIT_MS = 1000 /* for a remainder, when the log ends */
+    WAIT_MS = 100,      /* wait for a pipe's reader, once until it reads */
+    LAST_WAIT_MS = 1000 /* wait for a remainder, when the log ends */
 };
 
-/* The writer's, except at opening and closing. */
+/* Used by the writer alone, except at opening and closing. */
 typedef struct file_sink {
     log_sink sink;
     log_path path;
     int descriptor; /* -1: a pipe without a reader; written with files_lock held */
     int next;       /* file to install; -1: none; written with files_lock held */
-    bool truncates; /* before the first write */
+    bool truncates; /* the file is emptied before the first write */
     bool made;      /* created by this sink */
     bool csv;
     bool regular;    /* has positions, can be renamed */
@@ -169,7 +169,8 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 
 /* ---- pipes and devices ---- */
 
-/* The next reader starts with a header. A named pipe still has what the last reader left, so it is reopened. */
+/* Gives a reader up that has gone: the next one starts with a header. A named pipe still has what the last reader left,
+ * so it is reopened. */
 static void lose_reader(file_sink *self, int error)
 {
     set_error(self, error);
@@ -219,7 +220,7 @@ static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_
     return done;
 }
 
-/* False while something is left. */
+/* Writes the rest of a begun piece. False while something is left. */
 static bool put_remainder(file_sink *self, int wait_ms)
 {
     if (!self->remainder)
@@ -334,7 +335,7 @@ static void go_on_in(file_sink *self, int next)
     count_written(self, make_header(self, header)); /* already in the file */
 }
 
-/* Locked until its name is removed: no other log's file is removed. */
+/* Removes the next file. It stays locked until its name is gone: no other log's file is removed. */
 static void drop_next(const file_sink *self, int next)
 {
     log_path_remove_next(&self->path);
@@ -354,7 +355,7 @@ static bool rotate(file_sink *self)
     return false;
 }
 
-/* After a failure the log stays in its file. */
+/* Rotates a file that has reached its size; after a failure the log stays in it. */
 static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
@@ -378,7 +379,7 @@ static bool install_next(file_sink *self)
     return put;
 }
 
-/* A replaced file is as a new one, unless another user owns it, and with it the choice of its readers. */
+/* Gives a replaced file the mode of a new one, unless another user owns it, and with it the choice of its readers. */
 static void set_mode(const file_sink *self)
 {
     struct stat is;
@@ -386,7 +387,7 @@ static void set_mode(const file_sink *self)
         (void)fchmod(self->descriptor, self->path.mode ? self->path.mode : S_IRUSR | S_IWUSR);
 }
 
-/* By the policy for existing files. */
+/* Takes the name, by the policy for existing files. */
 static bool claim_path(file_sink *self)
 {
     if (self->truncates) {
@@ -400,7 +401,8 @@ static bool claim_path(file_sink *self)
 
 /* ---- records ---- */
 
-/* Writes a missing header first. */
+/* Makes the file ready for a piece: writes what is left of the last one, rotates, and writes a missing header. False:
+ * it cannot begin. */
 static bool begin_piece(file_sink *self)
 {
     if (!put_remainder(self, WAIT_MS) || !claim_path(self))
@@ -520,14 +522,14 @@ static strata_status refuse_existing(const file_sink *self)
         self->path.text);
 }
 
-/* To empty the file would empty it under the others, too. */
+/* Whether the file has several names: to empty it would empty it under the others, too. */
 static bool has_several_names(const file_sink *self)
 {
     struct stat is;
     return fstat(self->descriptor, &is) == 0 && is.st_nlink > 1;
 }
 
-/* For a regular file, open and locked. */
+/* Applies the policy to an existing regular file, which is open and locked. */
 static strata_status find_way_past(file_sink *self, strata_log_existing existing)
 {
     switch (existing) {
@@ -584,7 +586,7 @@ static bool is_csv(const strata_logging_options *options)
     return options->format == STRATA_LOG_CSV || (options->format == STRATA_LOG_AUTO && named);
 }
 
-/* On the creating thread. */
+/* Writes the first header, on the creating thread. */
 static strata_status put_first_header(file_sink *self)
 {
     blocked_signal without;

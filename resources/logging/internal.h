@@ -1,4 +1,4 @@
-/* Structs, and what the files share. */
+/* The logging layer, and what its files share. */
 #ifndef STRATA_RESOURCES_LOGGING_INTERNAL_H
 #define STRATA_RESOURCES_LOGGING_INTERNAL_H
 

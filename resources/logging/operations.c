@@ -25,7 +25,7 @@ static inline uint32_t stream_number(uint16_t number, uint32_t incarnation)
     return incarnation << 16 | number;
 }
 
-/* 0 for an unknown stream, which only the driver can identify. */
+/* A stream's id in the log; 0 for an unknown one, which only the driver can identify. */
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -34,7 +34,7 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
                : 0;
 }
 
-/* Caches the last answer. */
+/* As stream_id, for the thread's frees: keeps the last answer. */
 static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CUstream stream)
 {
     const uint64_t changes = atomic_load_explicit(&strata_known_changes, memory_order_acquire);
@@ -60,7 +60,7 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
 
 _Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
 
-/* For a slot in the table. Stores alignment 0 as 1. */
+/* A line's word of place, for a slot in the table. Stores alignment 0 as 1. */
 static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
@@ -68,7 +68,7 @@ static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_acce
            logarithm;
 }
 
-/* Larger slots come from invalid ids. */
+/* As where_in_table, for any slot: larger ones come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
@@ -101,7 +101,7 @@ static inline bool enter(logging *self, recorded_call *call)
     return true;
 }
 
-/* For the fast path: no durations, not nested. */
+/* The ring for the fast path: no durations, not nested. NULL: take the slow path. */
 static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
@@ -110,7 +110,7 @@ static inline log_ring *fast_ring(logging *self)
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
-/* Not for a free: its line comes first. */
+/* Begins a recorded call. Not of a free, whose line comes first. */
 static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
@@ -121,7 +121,7 @@ static inline bool begin(logging *self, recorded_call *call)
     return true;
 }
 
-/* For completions without a stamp. */
+/* Stamps the completions that have no stamp yet. */
 static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end, uint64_t stamp)
 {
     for (uint64_t i = ring->unstamped; i != end; i++) {
@@ -132,14 +132,14 @@ static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end
     ring->unstamped = end;
 }
 
-/* Not while an enclosing free's line is incomplete. */
+/* Publishes a call's lines, unless an enclosing free's line is incomplete. */
 static inline void publish(const recorded_call *call)
 {
     if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
         log_ring_publish(call->ring);
 }
 
-/* NULL if the ring is full. */
+/* Ends a recorded call. Returns its stamped line; NULL if the ring is full. */
 static inline log_line *end(logging *self, const recorded_call *call)
 {
     log_ring *ring = call->ring;
@@ -230,7 +230,7 @@ static __attribute__((noinline)) strata_made finish_allocation(logging *self, co
     return made;
 }
 
-/* Of a call that was not nested, without durations. */
+/* Records an allocation that was not nested, without durations. */
 static __attribute__((noinline)) strata_made finish_fast_allocation(logging *self, log_ring *ring,
                                                                     const strata_request *request, strata_block *out,
                                                                     strata_made made)
@@ -248,7 +248,7 @@ static __attribute__((noinline)) strata_made allocate_slow(logging *self, const 
     return finish_allocation(self, &call, request, out, upstream->ops->allocate_own(upstream, request, out));
 }
 
-/* Of a call that was not nested, reported nothing and has room for its line. */
+/* Records an allocation that was not nested, reported nothing and has room for its line. */
 static inline __attribute__((always_inline)) strata_made record_fast(log_ring *ring, uint64_t stored, size_t requested,
                                                                      CUstream stream, strata_tag tag, size_t alignment,
                                                                      const strata_block *block, strata_entry *entry)
@@ -290,7 +290,7 @@ static inline __attribute__((always_inline)) strata_made allocate(logging *self,
                        made.entry);
 }
 
-/* Of a call that was not nested, without durations. */
+/* As finish_fast_allocation, of a plain request. */
 static __attribute__((noinline)) strata_made finish_plain_allocation(logging *self, log_ring *ring, size_t bytes,
                                                                      CUstream stream, strata_block *out,
                                                                      strata_made made)
@@ -336,7 +336,8 @@ static strata_made logging_allocate_own(strata_resource *resource, const strata_
     return allocate((logging *)resource, request, out);
 }
 
-/* The allocation's tag. After a failed call the entry may be another block's: use the caller's tag. */
+/* A block's place, with its allocation's tag. After a failed call the entry may be another block's: use the caller's
+ * tag. */
 static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
@@ -418,14 +419,14 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     return status;
 }
 
-/* For the fast path: the thread's ring, with room. */
+/* The ring for a fast free, with room; NULL: take the slow path. */
 static inline log_ring *freeing_ring(logging *self)
 {
     log_ring *ring = fast_ring(self);
     return __builtin_expect(ring && ring->stored != ring->limit, 1) ? ring : NULL;
 }
 
-/* The free's line, but for its result. Ascending stamps: taken before the call. */
+/* Writes a free's line, but for its result, before the call: stamps ascend. */
 static inline log_line *begin_free(log_ring *ring, const strata_block *block, CUstream stream, uint64_t place,
                                    uint32_t stream_number)
 {
@@ -552,7 +553,7 @@ static void record_whole(logging *self, const recorded_call *call, strata_log_ki
     publish(call);
 }
 
-/* Of reaps and trims. */
+/* Begins a recorded reap or trim. */
 static bool begin_whole(logging *self, recorded_call *call)
 {
     return (self->internal || !strata_call_is_internal()) && begin(self, call);
@@ -634,7 +635,7 @@ static reported_block about(const logging *self, strata_entry *entry)
                             atomic_load_explicit(&facts->requested, memory_order_relaxed)};
 }
 
-/* The free has returned, or completes in parts. */
+/* Records a completion whose free has returned, or completes in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
     log_ring *ring = log_ring_self(&self->writer.rings);
@@ -660,7 +661,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         log_ring_publish(ring);
 }
 
-/* A completion before the free returns only sets the free's flag. */
+/* Records a completion; one before the free returns only sets the free's flag. */
 static inline void note_completion(logging *self, log_ring *ring, const strata_completion *completion)
 {
     if (__builtin_expect(ring && ring->freeing.generation == completion->id.generation &&
@@ -675,13 +676,13 @@ static inline void note_completion(logging *self, log_ring *ring, const strata_c
     report(self, completion);
 }
 
-/* The thread has no ring yet, or the layer no number for them. */
+/* As note_completion, where the thread has no ring yet, or the layer no number for them. */
 static __attribute__((noinline)) void completed_slow(logging *self, const strata_completion *completion)
 {
     note_completion(self, log_ring_of(&self->writer.rings, strata_thread_current), completion);
 }
 
-/* Perhaps under the owner's lock. */
+/* The owner's lock may be held. */
 static void logging_completed(strata_resource *resource, const strata_completion *completion)
 {
     logging *self = (logging *)resource;

@@ -20,7 +20,7 @@ static log_ring *make_ring(uint64_t lines)
     return ring;
 }
 
-/* The heap's content is not kept. */
+/* Makes room for one more ring in the heap, whose content is not kept. False without host memory. */
 static bool make_heap_room(log_rings *rings)
 {
     enum { STEP = 64 };
@@ -124,7 +124,7 @@ static void drop_record(log_ring *ring)
     add(&ring->gap, 1);
 }
 
-/* There is room. */
+/* Writes a control line, for which there is room. */
 static void store_control(log_ring *ring)
 {
     ring->lines[ring->stored++ & ring->mask] = (log_line){
@@ -137,7 +137,7 @@ static void store_control(log_ring *ring)
     add(&ring->controls, 1);
 }
 
-/* `limit` makes the next line check for room and write a control line first. */
+/* Gives a ring to a thread. `limit` makes the next line check for room and write a control line first. */
 static void hand_over(log_ring *ring, uint64_t serial)
 {
     ring->serial = serial;

@@ -25,9 +25,9 @@
 enum {
     LOG_KIND_CONTROL = 0, /* in place of a strata_log_kind */
     LOG_LINE_BYTES = 64,
-    LOG_SPARES = 8,         /* made in advance */
-    LOG_MOST_SPARES = 64,   /* if many threads start at once */
-    LOG_DROP_RUN = 32,      /* in a run when a ring is full */
+    LOG_SPARES = 8,         /* rings made in advance */
+    LOG_MOST_SPARES = 64,   /* most of them, if many threads start at once */
+    LOG_DROP_RUN = 32,      /* records dropped in a run when a ring is full */
     LOG_AHEAD = 16,         /* lines to prefetch */
     LOG_DURATION_SHIFT = 4, /* units of 16 ticks */
 };
@@ -56,12 +56,12 @@ enum { LOG_WHERE_ALIGNMENT = 0, LOG_WHERE_ACCESS = 6, LOG_WHERE_SLOT = 8, LOG_WH
 
 enum { LOG_SLOT_LIMIT = 0xffffff };
 
-/* State: in a call; in a free whose line is incomplete. */
+/* A ring's state: the thread is in a call; in a free whose line is incomplete. */
 enum { LOG_INSIDE = 1, LOG_FREE_OPEN = 2 };
 
 /* The innermost free in progress. */
 typedef struct log_freeing {
-    uint64_t generation; /* of the block; 0: none */
+    uint64_t generation; /* of the block; 0: no free is in progress */
     uint64_t slot;       /* | LOG_FREED once reported complete */
 } log_freeing;
 
@@ -77,14 +77,14 @@ typedef struct log_ring {
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t head; /* lines published */
     uint64_t stored;                                /* lines written; beyond head in a call */
     uint64_t limit;                                 /* `stored` may reach this without reading `tail` */
-    uint64_t serial;                                /* of the owner */
+    uint64_t serial;                                /* of the thread that has the ring */
     uint64_t unstamped;                             /* first line without a stamp in a call */
     uint64_t changes;                               /* strata_known_changes when the next two were stored */
     const void *stream;                             /* last stream freed on */
     uint32_t stream_id;                             /* its id in the log */
     log_freeing freeing;
     uint8_t state;       /* 0: not in the layer */
-    bool needs_control;  /* the owner changed */
+    bool needs_control;  /* the thread changed */
     uint32_t drops_left; /* records to drop without reading `tail` */
     uint64_t mask;       /* lines - 1; constant */
     log_line *lines;     /* constant */
@@ -99,8 +99,8 @@ typedef struct log_ring {
     uint64_t numbered;                              /* the thread's records, dropped ones included */
     uint64_t writer_serial;                         /* thread of the lines collected now */
     uint32_t writer_id;                             /* its system id */
-    uint64_t collected;                             /* ahead of tail until given back */
-    uint64_t end;                                   /* head at this collection */
+    uint64_t collected; /* lines collected so far; ahead of tail until they are given back */
+    uint64_t end;       /* head at this collection */
 } log_ring;
 
 typedef struct log_thread_slot {
@@ -123,38 +123,38 @@ typedef struct log_rings {
     size_t made, heap_room; /* rings; the collector's */
 } log_rings;
 
-/* `lines`: a power of two. False without host memory. */
+/* Begins the rings of a log. `lines`: of each ring, a power of two. False without host memory. */
 bool log_rings_init(log_rings *rings, uint64_t lines);
 
 /* Requires that no thread records. */
 void log_rings_destroy(log_rings *rings);
 
-/* Makes missing spares; between collections, not on recording threads. False without host memory. */
+/* Makes missing spare rings; between collections, not on recording threads. False without host memory. */
 bool log_rings_refill(log_rings *rings);
 
-/* Never blocks. */
+/* Wakes the collector if it sleeps. Never blocks. */
 void log_rings_wake(log_rings *rings);
 
 /* Gives the thread a ring, or its number's previous one. NULL without a spare; the record is dropped. */
 __attribute__((cold)) log_ring *log_ring_attach(log_rings *rings);
 
-/* False if the ring is full; the record is dropped. If `may_wake`, wakes the collector at three quarters (a system call
- * of some microseconds). */
+/* Makes room for one more line. False if the ring is full; the record is dropped. If `may_wake`, wakes the collector at
+ * three quarters (a system call of some microseconds). */
 __attribute__((cold)) bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake);
 
-/* Any thread. */
+/* Records dropped so far. Any thread. */
 uint64_t log_rings_dropped(const log_rings *rings);
 
-/* Any thread. */
+/* Records made so far, without dropped ones. Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
-/* The calling thread's. NULL without a ring, and if the layer got no number for them. */
+/* The calling thread's ring. NULL without one, and if the layer got no number for them. */
 static inline log_ring *log_ring_fast(const log_rings *rings)
 {
     return strata_per_thread_if_present(&rings->found);
 }
 
-/* NULL without a ring. */
+/* A thread's ring; NULL: it has none. */
 static inline log_ring *log_ring_of(const log_rings *rings, const strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
@@ -169,7 +169,7 @@ static inline log_ring *log_ring_self(log_rings *rings)
     return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);
 }
 
-/* NULL if the ring is full; the record is dropped. */
+/* The thread's next line; NULL if the ring is full: the record is dropped. */
 static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may_wake)
 {
     if (__builtin_expect(ring->stored == ring->limit, 0) && !log_ring_make_room(rings, ring, may_wake))
@@ -177,8 +177,9 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-/* The collector's core has read the line that comes LOG_AHEAD lines later. Unless the target has prefetchw, compilers
- * emit a prefetch that fetches it shared; the write would fetch it again. Behind the ring's end it does nothing. */
+/* Fetches the line that comes LOG_AHEAD lines later for writing: the collector's core has read it. Unless the target
+ * has prefetchw, compilers emit a prefetch that fetches it shared; the write would fetch it again. Behind the ring's
+ * end it does nothing. */
 static inline void log_ring_own_ahead(log_line *line)
 {
 #if defined(__x86_64__)
@@ -188,7 +189,7 @@ static inline void log_ring_own_ahead(log_line *line)
 #endif
 }
 
-/* Its last line is `line`. */
+/* Publishes the thread's lines, of which `line` is the last. */
 static inline void log_ring_publish_line(log_ring *ring, log_line *line)
 {
     atomic_store_explicit(&ring->head, ring->stored, memory_order_release);

@@ -53,7 +53,7 @@ static void next_name(const log_path *path, char name[NUMBERED_ROOM])
 
 /* ---- locking ---- */
 
-/* False with EBUSY if another log has the file. Without support for locks no log is excluded. */
+/* Locks a log's file. False with EBUSY if another log has it. Without support for locks no log is excluded. */
 static bool lock_file(int descriptor)
 {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
@@ -89,7 +89,7 @@ int log_path_create(const log_path *path)
     return make_locked(path->text, path->mode);
 }
 
-/* The file may be renamed between open and lock; then tries again. */
+/* Tries again if the file is renamed between open and lock. */
 int log_path_open(const log_path *path, bool *regular)
 {
     enum { TURNS = 100 };
@@ -128,7 +128,8 @@ static bool is_header(int descriptor, off_t size)
            (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
 }
 
-/* Left by a killed log: only a header, not locked. Other files stay. */
+/* Removes a file that a killed log left: it has only a header, and is not locked. Other files stay. False with errno.
+ */
 static bool remove_leftover(const char *path)
 {
     struct stat is;
@@ -190,7 +191,7 @@ static bool move_on(const log_path *path)
     return true;
 }
 
-/* EEXIST instead of overwriting, if kernel and file system can. */
+/* Renames a file; EEXIST instead of overwriting one, if kernel and file system can. */
 static bool rename_to_free(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 typedef struct log_path {
-    char text[PATH_MAX]; /* absolute: the program may go to another folder before a rotation */
+    char text[PATH_MAX]; /* absolute, since the program may go to another folder before a rotation */
     uint64_t keep;
     mode_t mode; /* of new files; 0: the default */
 } log_path;
@@ -24,8 +24,8 @@ strata_status log_path_expand(log_path *path, const char *given, int device);
 /* Creates a locked file; -1 with errno: EEXIST; EBUSY if another log was first. */
 int log_path_create(const log_path *path);
 
-/* Opens an existing file to write, without waiting for a pipe's reader; a regular file is locked and has the name. -1
- * with errno: EBUSY if another log has it; those of strata_output_open. */
+/* Opens an existing file to write, without waiting for a pipe's reader; a regular file is locked, and still has the
+ * name. -1 with errno: EBUSY if another log has it; those of strata_output_open. */
 int log_path_open(const log_path *path, bool *regular);
 
 /* Creates NAME.new, locked; -1 with errno and nothing left. */
@@ -36,7 +36,7 @@ int log_path_create_next(const log_path *path, const void *header, size_t bytes)
  * if all numbers are in use. */
 bool log_path_install_next(const log_path *path, int descriptor);
 
-/* Removes NAME if it is `descriptor`'s; NAME.new. */
+/* Remove NAME if it is `descriptor`'s; NAME.new. */
 void log_path_remove(const log_path *path, int descriptor);
 void log_path_remove_next(const log_path *path);
 

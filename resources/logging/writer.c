@@ -15,7 +15,7 @@
 
 enum { SLACK_NS = 200000 };
 
-/* For the exit; a forked child's are the parent's. */
+/* All writers, for the exit; a forked child's are the parent's. */
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
@@ -44,7 +44,7 @@ typedef struct time_scale {
     double rate, long_rate; /* ns a tick: between the points; since the start */
 } time_scale;
 
-/* Not before the last one: rounding must not reverse the order. */
+/* A stamp's time; of one that is not late not before the last record's: rounding must not reverse the order. */
 static uint64_t advance_time(log_writer *self, const time_scale *scale, uint64_t stamp, bool late)
 {
     double rate = stamp < scale->from->stamp ? scale->long_rate : scale->rate;
@@ -111,7 +111,7 @@ static const log_line *current(const log_ring *ring)
     return &ring->lines[ring->collected & ring->mask];
 }
 
-/* Reads control lines on the way. False at the end. */
+/* Goes on to the ring's next record, and reads control lines on the way. False at the end. */
 static bool advance_to_record(log_ring *ring)
 {
     while (ring->collected != ring->end && (current(ring)->what >> LOG_WHAT_KIND & 0xf) == LOG_KIND_CONTROL)
@@ -133,7 +133,7 @@ static void sift_down(log_writer *self, size_t at)
     heap[at] = ring;
 }
 
-/* Returns the most lines in a ring. */
+/* Reads each ring's head, and enters rings with records in the heap. Returns the most lines in a ring. */
 static uint64_t look_at_rings(log_writer *self)
 {
     uint64_t most = 0;
@@ -203,14 +203,14 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* False after the time. */
+/* Waits until the writer is wanted. False: the time came first. */
 static bool wait_for_wake(log_writer *self, uint64_t until_ns)
 {
     const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     return sem_clockwait(&self->rings.wake, CLOCK_MONOTONIC, &until) == 0;
 }
 
-/* The process may have no other thread left. */
+/* Looks now and then whether the process has another thread left. */
 static void look_around(log_writer *self, uint64_t now)
 {
     if (now < self->look_ns)
@@ -234,8 +234,8 @@ static void sleep_until_needed(log_writer *self, bool busy)
     atomic_store(&self->rings.asleep, false);
 }
 
-/* With every core busy the writer gets a tenth of one, and full rings drop records: logging must not slow the program.
- */
+/* Lowers the thread's priority: with every core busy it gets a tenth of one, and full rings drop records. Logging must
+ * not slow the program. */
 static void step_back(void)
 {
     enum { NICENESS = 10 };
@@ -312,7 +312,7 @@ bool log_writer_flush(log_writer *self, unsigned patience_s, uint64_t *lost)
 
 /* ---- making and ending ---- */
 
-/* Signals are the program's. Returns an errno value. */
+/* Starts the thread without signals, which are the program's. Returns an errno value. */
 static int start_thread(log_writer *self)
 {
     sigset_t all;
@@ -406,8 +406,8 @@ void log_writer_stop(log_writer *self)
     strata_host_free(self->batch);
 }
 
-/* Destructors run after all exit handlers, and the exit would cut the writers' output: joins them, with a limit in case
- * a sink is stuck. */
+/* Lets all writers write what they have, and joins them: the exit would cut their output. Destructors run after all
+ * exit handlers. The limit is for a sink that is stuck. */
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };

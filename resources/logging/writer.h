@@ -39,7 +39,8 @@ typedef struct log_writer {
     struct log_writer *next; /* list of writers; guarded by writers_lock */
 } log_writer;
 
-/* Zeroed except resource, device, interval_ns and sink. OUT_OF_HOST_MEMORY leaves the sink to the caller. */
+/* Starts the thread. `writer` is zeroed except resource, device, interval_ns and sink. OUT_OF_HOST_MEMORY leaves the
+ * sink to the caller. */
 strata_status log_writer_start(log_writer *writer, uint64_t lines);
 
 /* Collects everything, joins the thread, closes the sink. Requires that no thread records. */
@@ -49,7 +50,7 @@ void log_writer_stop(log_writer *writer);
  * the last served request. False after a timeout or on the writer's thread. */
 bool log_writer_flush(log_writer *writer, unsigned patience_s, uint64_t *lost);
 
-/* Lost records. Any thread. */
+/* Records that no sink has. Any thread. */
 uint64_t log_writer_dropped(const log_writer *writer);
 
 #endif

@@ -45,8 +45,8 @@ typedef struct async {
 
 /* ---- allocating ---- */
 
-/* A known stream may be of another device, which a reset ends with its streams. `timeline`: of a known stream, or NULL.
- */
+/* Checks the owner's device, and that of a known stream, which a reset ends with its streams. `timeline`: of a known
+ * stream, or NULL. */
 static inline strata_status check_devices(async *self, const strata_timeline *timeline)
 {
     const strata_status status = strata_check_device_lately(self->device);
@@ -55,7 +55,7 @@ static inline strata_status check_devices(async *self, const strata_timeline *ti
     return strata_check_device_lately(timeline->device);
 }
 
-/* After SUCCESS *result is the driver's answer. `timeline`: as in check_devices. */
+/* Asks the driver for memory. After SUCCESS *result is its answer. `timeline`: as in check_devices. */
 static inline strata_status allocate_memory(async *self, const strata_request *request, const strata_timeline *timeline,
                                             CUdeviceptr *address, CUresult *result)
 {
@@ -76,7 +76,7 @@ static __attribute__((cold)) strata_status fail_free(CUresult result, CUdevicept
     return strata_fail_driver(result, "cuMemFreeAsync", "freeing block 0x%llx", (unsigned long long)address);
 }
 
-/* `timeline`: as in check_devices. */
+/* Frees memory on a stream. `timeline`: as in check_devices. */
 static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream,
                                         const strata_timeline *timeline)
 {
@@ -92,7 +92,7 @@ static inline strata_status free_memory(async *self, CUdeviceptr address, CUstre
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
 }
 
-/* For a block that was not made. There is no later opportunity. */
+/* Frees the memory of a block that was not made. There is no later opportunity. */
 static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
 {
     strata_call_scope scope;
@@ -111,7 +111,7 @@ static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CU
     strata_lock_release(&self->lock);
 }
 
-/* A use record of the stream is open. */
+/* Makes a block of the memory. False without host memory. An unknown stream's use record is open. */
 static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
                                strata_timeline *timeline, bool known, strata_block *out)
 {
@@ -127,7 +127,8 @@ static inline bool enter_block(async *self, CUdeviceptr address, const strata_re
     return true;
 }
 
-/* Errors are suppressed, as an unknown stream's timeline is locked meanwhile. *result as in allocate_memory. */
+/* Allocates in a use record. The caller suppresses errors, since an unknown stream's timeline is locked meanwhile.
+ * *result as in allocate_memory. */
 static strata_status allocate_recorded(async *self, const strata_request *request, CUresult *result, strata_block *out)
 {
     strata_use_record record;
@@ -161,7 +162,7 @@ static strata_status try_to_allocate(async *self, const strata_request *request,
     return status;
 }
 
-/* Or the pool's own maximum refuses. */
+/* Whether the device may have refused, and not the pool's own maximum. */
 static bool device_may_be_short(async *self, const strata_request *request)
 {
     strata_usage usage = {0};
@@ -173,7 +174,7 @@ static bool device_may_be_short(async *self, const strata_request *request)
     return request->bytes <= self->limit && usage.reserved_bytes - usage.reserved_free <= self->limit - request->bytes;
 }
 
-/* After the driver's first answer. If the device is short of memory, other stacks give free memory back. */
+/* Goes on after the driver's first answer. If the device is short of memory, other stacks give free memory back. */
 static __attribute__((cold, noinline)) strata_status allocate_again(async *self, const strata_request *request,
                                                                     CUresult result, strata_block *out)
 {
@@ -392,7 +393,7 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
     return status;
 }
 
-/* The timeline if only this known stream used the block: no query is needed. */
+/* The stream's timeline, if it is known and alone has used the block: no query is needed. Else NULL. */
 static inline strata_timeline *used_only_on_known(async *self, const strata_entry *entry, CUstream stream)
 {
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -470,15 +471,15 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
     return STRATA_SUCCESS;
 }
 
-/* False: the driver refuses it; a block that is not there any more is none to give. */
+/* Frees a block of a lost context. False: the driver refuses. A block that is not there any more counts as freed. */
 static bool give_lost(CUdeviceptr address)
 {
     const CUresult result = strata_cu.MemFree(address);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE;
 }
 
-/* After the last of it no call is made: each later reset asks again. A block of a thread that found the device usable
- * may come later.
+/* Ends the blocks of a lost context and returns their memory. Once nothing is left, makes no call: each later reset
+ * asks again. A block of a thread that found the device usable may come later.
  *
  * The pool outlives its context, and so does what was live in it, which can be freed once the context has begun anew:
  * tests/answers/h200.txt, "primary_reset.". By one thread at a time, as another one may be given an address again. */
@@ -504,7 +505,7 @@ static uint64_t end_lost(async *self)
     return bytes;
 }
 
-/* Whole steps of the pool. A pool with a release threshold gives memory back at the waits already. */
+/* Returns whole steps of the pool. A pool with a release threshold gives memory back at the waits already. */
 static uint64_t async_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     strata_usage before = {0}, after = {0};
@@ -562,7 +563,8 @@ static void async_sum_frees(strata_resource *resource, struct strata_stream_sums
     strata_pending_frees_sum(&((async *)resource)->retired, sums);
 }
 
-/* The driver prefers memory freed on the requesting stream: docs/measurements.md. */
+/* Which freed block the request would get: the driver prefers memory freed on the requesting stream
+ * (docs/measurements.md). */
 static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                     strata_block_id *of)
 {
@@ -597,8 +599,8 @@ static int async_device(strata_resource *resource)
     return ((async *)resource)->device->ordinal;
 }
 
-/* True once the driver was asked. Earlier failures are worth another try; a refusal by the driver is not, since the
- * handle may be gone. */
+/* Returns true once the driver was asked. Earlier failures are worth another try; a refusal by the driver is not, since
+ * the handle may be gone. */
 static bool destroy_pool(async *self)
 {
     strata_call_scope scope;

@@ -119,7 +119,8 @@ static uint32_t callback_capabilities(strata_resource *resource)
            (options->host_memory ? 0 : STRATA_CAPABILITY_DEVICE_MEMORY);
 }
 
-/* What `data` stands for may give memory back, and then needs the context. A device that is gone has none. */
+/* Calls `destroyed` in the context: what `data` stands for may give memory back. A device that is gone has no context.
+ */
 static void callback_destroy(strata_resource *resource)
 {
     const strata_callback_options options = ((const callback *)resource)->options;

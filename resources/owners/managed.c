@@ -163,7 +163,7 @@ static const strata_per_block_source source = {
     .give = give_memory,
 };
 
-/* Without DEVICE_MEMORY: the host can read it. */
+/* DEVICE_MEMORY is left out: the host can read the memory. */
 static uint32_t managed_capabilities(strata_resource *resource)
 {
     (void)resource;

@@ -41,7 +41,7 @@ static CUdeviceptr large_address(uint32_t slot)
     return at >> LARGE_BIT ? UINT64_C(1) << BEYOND_BIT | at : UINT64_C(3) << LARGE_BIT | at;
 }
 
-/* 0: none. */
+/* The slot that an address was computed from; 0: none. */
 static uint32_t slot_of(CUdeviceptr address)
 {
     const CUdeviceptr beyond = address - (UINT64_C(1) << BEYOND_BIT);
@@ -61,7 +61,7 @@ typedef struct null_resource {
     strata_counters counters;
 } null_resource;
 
-/* For streams that must be identified, or that get an event. */
+/* Publishes a block of a stream that must be identified, or that gets an event. */
 static __attribute__((noinline)) strata_status publish_slow(null_resource *self, uint32_t slot, strata_block *made)
 {
     strata_use_record record;
@@ -118,7 +118,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     return STRATA_SUCCESS;
 }
 
-/* There is no memory to wait for. */
+/* Ends a block at once: there is no memory to wait for. */
 static strata_status null_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     (void)stream;

@@ -8,8 +8,8 @@
 strata_status strata_fail_allocation(strata_resource *owner, const strata_request *request, CUresult result,
                                      const char *call);
 
-/* For an owner that reserves multiples of `step` bytes, limit included, and knows its largest free extent; aligned
- * blocks need extra room. */
+/* As strata_fail_allocation, for an owner that reserves multiples of `step` bytes, limit included, and knows its
+ * largest free extent; aligned blocks need extra room. */
 strata_status strata_fail_allocation_in_steps(strata_resource *owner, const strata_request *request, CUresult result,
                                               const char *call, size_t step);
 

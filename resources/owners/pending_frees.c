@@ -82,7 +82,7 @@ static __attribute__((cold)) void report(const strata_pending_frees *set, uint32
     strata_report_completion(set->owner, &completion);
 }
 
-/* Counts `amount` bytes of a retired block as free; true with the last. The lock is held. */
+/* Counts `amount` bytes of a retired block as free; true if they were the last. The lock is held. */
 static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes, uint64_t amount,
                                  strata_stripe *mine, strata_completion_kind kind)
 {
@@ -95,7 +95,7 @@ static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strat
     return ends;
 }
 
-/* Also ends the block, which has left the index, with its last bytes. */
+/* As count_as_free; with the last bytes also ends the block, which has left the index. */
 static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -103,7 +103,7 @@ static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, s
         strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
-/* Empty for an unindexed block. The lock is held. */
+/* The indexed part of a block; empty for an unindexed one. The lock is held. */
 static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
 {
     const strata_pending_free *bytes = bytes_of(set, entry);
@@ -117,7 +117,7 @@ static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
     return (part){.start = address + from, .length = end - from};
 }
 
-/* The lock is held. */
+/* Makes a block's range whole and live. The lock is held. */
 static inline void occupy(strata_pending_free *bytes, uint64_t length)
 {
     bytes->from = 0;
@@ -157,13 +157,14 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
         make_unindexed(set, slot, bytes);
 }
 
-/* The driver has the memory: the freeing thread is about to store the point. */
+/* Waits until the freeing thread stores the point: the driver has the memory already, so it is about to. */
 static void wait_for_free_point(const strata_pending_free *bytes)
 {
     for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
         strata_backoff(&spins);
 }
 
+/* Counts a retired block's overlap with [start, end) as reused. */
 static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     const strata_pending_free *bytes = bytes_at(set, slot);
@@ -179,7 +180,7 @@ static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, C
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
-/* Except a block that begins at `start`. */
+/* As reuse, for all retired blocks that overlap but one that begins at `start`. */
 static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
@@ -191,7 +192,8 @@ static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdev
         reuse(set, slot, start, end);
 }
 
-/* The slot gets the index entry of `before`, or a new one. The lock is held. */
+/* Enters a range under a new slot, which gets the index entry of `before` or a new one. 0 without host memory. The lock
+ * is held. */
 static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set, uint32_t before, CUdeviceptr start,
                                                       uint64_t length)
 {
@@ -211,7 +213,7 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set,
     return 0;
 }
 
-/* Whether the slot's block is retired, has the range, and lost none of it since: then index entry and slot stay. The
+/* Whether a block is retired, has exactly this range, and lost none of it since: index entry and slot can stay. The
  * lock is held. */
 static inline bool is_reused_whole(const strata_pending_frees *set, const strata_entry *entry,
                                    const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
@@ -274,7 +276,7 @@ static bool worth_reaping(const strata_pending_frees *set)
     return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
 }
 
-/* `times`: 1, or -1 to undo. Returns this thread's count of frees. */
+/* Counts a free, with `times` -1 takes that back. Returns this thread's count of frees. */
 static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -305,7 +307,7 @@ bool strata_pending_frees_add(strata_pending_frees *set, strata_entry *entry, ui
 
 /* ---- reaping ---- */
 
-/* 0 unless retired, with the free given to the driver. The lock is held. */
+/* The point of a block's free; 0 unless it is retired and the driver has the free. The lock is held. */
 static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
 {
     if (!is_retired(set, slot))
@@ -390,8 +392,8 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
 
 /* ---- after a reset ---- */
 
-/* A block that has not ended and that no free of another thread is under way for, from *at on. *given: the driver has
- * its free. The lock is held. */
+/* The next block from *at on that has not ended, and whose free no other thread is in the middle of. *given: the driver
+ * has its free. The lock is held. */
 static uint32_t next_lost(strata_pending_frees *set, CUdeviceptr *at, bool *given)
 {
     uint32_t slot;
@@ -406,8 +408,8 @@ static uint32_t next_lost(strata_pending_frees *set, CUdeviceptr *at, bool *give
     return slot;
 }
 
-/* Its entry stays as it is, and in the index if it was not freed: the user may still free it, also by its address. The
- * lock is held. */
+/* Counts a block as ended. Its entry stays as it is, and in the index if it was not freed: the user may still free it,
+ * also by its address. The lock is held. */
 static uint64_t end_block(strata_pending_frees *set, uint32_t slot)
 {
     strata_pending_free *bytes = bytes_at(set, slot);

@@ -56,19 +56,19 @@ void strata_pending_frees_undefer(strata_pending_frees *set, strata_entry *entry
  * error the rest stays pending. */
 strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_mode mode, size_t *bytes);
 
-/* After a reset of the device, whose context has begun anew: calls `give` for the address of each block whose free the
- * driver has not, until one is refused, and ends what it takes, and all other blocks; live ones are still found.
- * Returns the bytes that ended. */
+/* After a reset of the device, when its context has begun anew: ends blocks. For each one whose free the driver has not
+ * got, calls `give` with its address, until one is refused; that block and the rest stay. Live blocks that ended are
+ * still found. Returns the bytes that ended. */
 uint64_t strata_pending_frees_end_lost(strata_pending_frees *set, bool (*give)(CUdeviceptr address));
 
 /* Whether blocks have not ended. Not exact while a thread enters or frees one. Makes no call. */
 bool strata_pending_frees_any(const strata_pending_frees *set);
 
-/* Whether a whole block of at least `bytes` was freed on that stream, perhaps pending: the driver hands such memory
- * out again there. *id receives it. */
+/* Whether a whole block of at least `bytes` was freed on that stream, perhaps pending: the driver hands such memory out
+ * again there. *id: the smallest such block. */
 bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline, uint64_t bytes, strata_block_id *id);
 
-/* Adds those that are not known to be complete. */
+/* Adds the bytes and points of frees that are not known to be complete. */
 void strata_pending_frees_sum(strata_pending_frees *set, struct strata_stream_sums *sums);
 
 /* The live block that contains `address`. */

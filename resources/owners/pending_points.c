@@ -1,4 +1,4 @@
-/* Of many points the newest of each stream. */
+/* The newest of many points, for each stream. */
 #include "resources/owners/pending_points.h"
 
 #include "core/base/error.h"
@@ -45,7 +45,7 @@ strata_status strata_pending_points_visit(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Relaxed: a query would end another thread's capture. */
+/* In a relaxed scope: a query would else end another thread's capture. */
 size_t strata_pending_points_poll(const strata_pending_points *pending, strata_device *device, uint16_t except)
 {
     strata_call_scope scope;

@@ -32,7 +32,7 @@ static inline void strata_pending_points_next(strata_pending_points *pending)
 /* Keeps a pending point of a stream after `after`, if newer than that stream's kept one. */
 void strata_pending_points_add(strata_pending_points *pending, strata_point point);
 
-/* The same as a visitor of points. Always STRATA_SUCCESS. */
+/* strata_pending_points_add as a visitor of points. Always STRATA_SUCCESS. */
 strata_status strata_pending_points_visit(strata_point point, void *pending);
 
 /* Whether streams may be left over. */

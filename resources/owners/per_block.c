@@ -51,7 +51,7 @@ static bool enter_index(strata_per_block *self, CUdeviceptr address, uint32_t sl
     return entered;
 }
 
-/* Unless another block has its address by now. */
+/* Takes a block out of the index, unless another one has its address by now. */
 static void leave_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
 {
     strata_lock_take(&self->lock);
@@ -120,7 +120,7 @@ give_slot:
 
 typedef struct waiting {
     const strata_device *device;
-    const strata_timeline *freeing; /* of the freeing stream, synchronized as a whole; NULL: none */
+    const strata_timeline *freeing; /* the freeing stream's, which is synchronized as a whole; NULL: none */
 } waiting;
 
 static strata_status wait_for_point(strata_point point, void *data)
@@ -147,7 +147,7 @@ static strata_status wait_without_stream(const strata_per_block *self, const str
     return status == STRATA_SUCCESS && end ? strata_point_synchronize_for(self->device, end) : status;
 }
 
-/* The work of another device's stream has ended with its context. */
+/* Synchronizes the freeing stream. The work of another device's stream has ended with its context. */
 static strata_status wait_for_stream(const strata_per_block *self, const strata_stream_ref *stream)
 {
     strata_device *own = strata_timeline_own_device(stream);
@@ -177,8 +177,8 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
 
 /* ---- freeing ---- */
 
-/* The block leaves the index last: if the memory is refused, inserting it again could fail. With STRATA_STREAM_GONE no
- * stream has pending work. */
+/* Gives the memory back and ends the block. It leaves the index last: if the memory is refused, inserting it again
+ * could fail. With STRATA_STREAM_GONE no stream has pending work. */
 static strata_status give_memory_back(strata_per_block *self, strata_entry *entry, const strata_block *block,
                                       CUstream stream)
 {
@@ -192,7 +192,7 @@ static strata_status give_memory_back(strata_per_block *self, strata_entry *entr
     return STRATA_SUCCESS;
 }
 
-/* `times`: 1, or -1 to undo. */
+/* Counts a free; with `times` -1 takes that back. */
 static void count_free(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_thread *thread = strata_thread_self();
@@ -293,8 +293,8 @@ strata_status strata_per_block_usage(strata_resource *resource, strata_usage *us
     return STRATA_SUCCESS;
 }
 
-/* Last live block that starts at or before `address`. One whose free is in flight may lie between, in a new block's
- * range. The lock is held. */
+/* Finds the last live block that starts at or before `address`. One whose free is in flight may lie between, in a new
+ * block's range. The lock is held. */
 static bool find_live(const strata_per_block *self, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start = address;

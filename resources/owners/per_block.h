@@ -13,7 +13,7 @@
 typedef struct strata_per_block strata_per_block;
 
 typedef struct strata_per_block_source {
-    /* Of each address (a power of two, at least 256); the largest of a request. */
+    /* Alignment of each address (a power of two, at least 256), and the largest of a request. */
     size_t alignment, most_alignment;
     bool of_device; /* if the device refuses, other stacks give free memory back */
 
@@ -37,14 +37,14 @@ struct strata_per_block {
     strata_address_index index; /* live blocks, and blocks whose free is in flight; guarded by lock */
 };
 
-/* `self` is zeroed. `ordered` may be set afterwards. */
+/* Begins an owner. `self` is zeroed; `ordered` may be set afterwards. */
 void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
                            const strata_per_block_source *source, strata_device *device);
 
-/* The owner frees itself. */
+/* Destroys all but the memory of `self`. */
 void strata_per_block_clear(strata_per_block *self);
 
-/* For the ops table. strata_per_block_destroy frees `self`: for an owner without further members. */
+/* Operations for the ops table. strata_per_block_destroy frees `self`: for an owner without further members. */
 strata_status strata_per_block_allocate(strata_resource *resource, const strata_request *request, strata_block *out);
 strata_status strata_per_block_deallocate(strata_resource *resource, const strata_block *block, CUstream stream);
 strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes);

@@ -17,13 +17,13 @@ typedef struct policy {
     unsigned long nodes[NODES / WORD];
 } policy;
 
-/* The kernel reads one bit less than it is told. */
+/* Sets the thread's policy. The kernel reads one bit less than it is told. */
 static bool set_policy(const policy *to)
 {
     return syscall(SYS_set_mempolicy, to->mode, to->nodes, (unsigned long)NODES + 1) == 0;
 }
 
-/* False, with errno: nothing changed. */
+/* Binds the thread's pages to a node. False, with errno: nothing changed. */
 static bool bind_thread(int numa, policy *before)
 {
     policy wanted = {.mode = POLICY_BIND};

@@ -38,7 +38,7 @@ typedef struct pinned_slab {
     struct pinned_slab *next;    /* guarded by the lock, as the rest but the constants */
     CUdeviceptr address;         /* constant */
     size_t bytes, units;         /* constant */
-    size_t used_units, low_unit; /* no unit below low_unit is free */
+    size_t used_units, low_unit; /* no free unit is below low_unit */
     uint64_t taken[];            /* a bit a unit */
 } pinned_slab;
 
@@ -46,9 +46,9 @@ typedef struct pinned_slabs {
     strata_device *device; /* constant, as the next four */
     unsigned flags;        /* of cuMemHostAlloc */
     int numa;              /* node plus 1; 0: any */
-    size_t slab_bytes;     /* of a slab */
+    size_t slab_bytes;     /* bytes of an ordinary slab */
     size_t cut_most;       /* larger requests get a slab of their own size */
-    strata_spin lock;      /* held with locks of jemalloc: nothing is called under it */
+    strata_spin lock;      /* held while jemalloc has locks: nothing is called under it */
     pinned_slab *list;     /* guarded by lock */
     _Atomic size_t count;  /* written under lock, read by any thread, as the next two */
     _Atomic size_t bytes;
@@ -58,7 +58,7 @@ typedef struct pinned_slabs {
 
 void pinned_slabs_init(pinned_slabs *self, strata_device *device, const strata_pinned_options *options);
 
-/* `bytes` at a multiple of `alignment`, a power of two; NULL: no slab has room. */
+/* Cuts `bytes` at a multiple of `alignment`, a power of two; NULL: no slab has room. */
 void *pinned_slabs_take(pinned_slabs *self, size_t bytes, size_t alignment);
 void pinned_slabs_give(pinned_slabs *self, void *memory, size_t bytes);
 bool pinned_slabs_joins(pinned_slabs *self, const void *first, const void *second);
@@ -76,15 +76,15 @@ void pinned_slabs_destroy(pinned_slabs *self);
 /* INVALID_VALUE or UNSUPPORTED if the kernel refuses the NUMA node `numa` - 1. */
 strata_status pinned_check_numa(int numa);
 
-/* Of cuMemHostAlloc. */
+/* The flags of cuMemHostAlloc for these options. */
 unsigned pinned_flags(const strata_pinned_options *options);
 
-/* cuMemHostAlloc, on the NUMA node `numa` - 1; the device's context is current. */
+/* Calls cuMemHostAlloc, on the NUMA node `numa` - 1; the device's context is current. */
 CUresult pinned_host_alloc(void **memory, size_t bytes, unsigned flags, int numa);
 
 /* ---- lanes.c ---- */
 
-/* In an entry; belongs to the lane's lock from the free to the next block. */
+/* The layer's bytes in an entry; guarded by the lane's lock from the free to the next block. */
 typedef struct pinned_bytes {
     strata_point point; /* of the freeing stream */
     uint32_t next;      /* slot in a list; 0: the last */
@@ -96,11 +96,11 @@ typedef struct pinned_lane {
     _Alignas(64) strata_spin lock;
     uint32_t first, last;            /* pending frees, oldest first; guarded by lock, as the rest */
     uint32_t pending;                /* their number */
-    uint32_t since_poll;             /* frees */
+    uint32_t since_poll;             /* frees since the last poll */
     bool of_one;                     /* all pending ones wait for one stream alone */
-    strata_point newest;             /* of that stream: what they wait for at most */
-    uint64_t bytes_since;            /* of the frees since the last poll: lanes.c */
-    uint64_t cached_bytes;           /* in `cached` */
+    strata_point newest;             /* the latest point of that stream that they wait for */
+    uint64_t bytes_since;            /* bytes of the frees since the last poll, by weight: lanes.c */
+    uint64_t cached_bytes;           /* bytes in `cached` */
     uint64_t wanted;                 /* classes that were asked for since the last sweep; a bit each */
     uint32_t cached[PINNED_CLASSES]; /* complete blocks, ended, each with its memory and index entry */
 } pinned_lane;
@@ -115,8 +115,8 @@ typedef struct pinned {
     strata_device *device;      /* constant */
     strata_extent_arena *arena; /* constant; NULL: blocks are cut from slabs */
     strata_extent_source source;
-    _Atomic bool arena_ready; /* it has begun; written under grow_lock, read by any thread */
-    strata_lock grow_lock;    /* a thread that makes a slab, or begins the arena */
+    _Atomic bool arena_ready; /* the arena has begun; written under grow_lock, read by any thread */
+    strata_lock grow_lock;    /* held by the thread that makes a slab, or begins the arena */
     pinned_slabs slabs;
     strata_counters counters;
     strata_spin index_lock;
@@ -170,13 +170,13 @@ static inline size_t pinned_room(size_t bytes, unsigned class)
 /* A cached slot of the class, which is then the caller's; 0: none. */
 uint32_t pinned_lane_take(pinned *self, unsigned class);
 
-/* A retired entry waits for `point` and its uses. Polls if it is time. */
+/* Adds a retired entry, which waits for `point` and its uses. Polls if it is time. */
 void pinned_lane_add(pinned *self, strata_entry *entry, uint32_t slot, strata_point point);
 
 /* Ends complete frees of all lanes. WAIT: first waits for those pending at the call. Returns the first error. */
 strata_status pinned_lanes_reap(pinned *self, strata_reap_mode mode, size_t *bytes);
 
-/* Empties the caches. */
+/* Empties the caches of all lanes; counts their bytes; adds the points of all pending frees. */
 void pinned_lanes_flush(pinned *self);
 size_t pinned_lanes_cached(pinned *self);
 void pinned_lanes_sum(pinned *self, struct strata_stream_sums *sums);
@@ -185,14 +185,14 @@ void pinned_lanes_sum(pinned *self, struct strata_stream_sums *sums);
 
 typedef struct pinned_need {
     size_t room, alignment;
-    void *memory; /* found; NULL: not yet */
+    void *memory; /* what was found; NULL: nothing yet */
     bool in_arena;
 } pinned_need;
 
 void pinned_memory_init(pinned *self);
 void pinned_memory_destroy(pinned *self);
 
-/* Whether the arena or a slab has room. */
+/* Takes memory of the arena or a slab. False: neither has room. */
 bool pinned_memory_try(pinned *self, pinned_need *of);
 
 /* Makes a slab if there is still no room. After SUCCESS without memory, *result is the driver's answer. */
@@ -220,7 +220,7 @@ extern const strata_value pinned_values[PINNED_VALUES];
 extern const strata_resource_ops pinned_ops;
 strata_status pinned_single_create(strata_device *device, const strata_pinned_options *options, strata_resource **out);
 
-/* OUT_OF_MEMORY with what is in use. */
+/* Raises the driver's answer; OUT_OF_MEMORY with what is in use. */
 strata_status pinned_refuse(strata_resource *resource, const strata_request *request, CUresult result);
 
 #endif

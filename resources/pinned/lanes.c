@@ -11,7 +11,7 @@
 #include "resources/pinned/internal.h"
 
 enum {
-    POLL_FREES = 128,             /* between polls, or as many bytes as a cache holds */
+    POLL_FREES = 128,             /* frees between polls, or as many bytes as a cache holds */
     CACHE_OF_SLAB = PINNED_LANES, /* a lane's cache: all lanes have a slab's bytes */
     PASSING = 4,                  /* bytes that no cache takes count this much less: they are polled for less often */
 };
@@ -33,7 +33,7 @@ static strata_status check_complete(strata_point point, void *unused)
     return strata_point_seen_complete(point) ? STRATA_SUCCESS : STRATA_ERROR_NOT_READY;
 }
 
-/* Acquires: the host may then write the memory. */
+/* Whether all work on a block is over. Acquires: the host may then write the memory. */
 static bool is_complete(const strata_entry *entry, const pinned_bytes *bytes)
 {
     return strata_point_seen_complete(bytes->point) &&
@@ -75,7 +75,7 @@ static void report(const pinned *self, const strata_entry *entry, uint32_t slot,
                                               .last = true});
 }
 
-/* Into the cache, or the list of those that leave. */
+/* Puts a complete block into the cache, or the list of those that leave. */
 static void keep_or_drop(pinned *self, pinned_lane *lane, strata_entry *entry, uint32_t slot, uint32_t *leaving)
 {
     pinned_bytes *bytes = pinned_bytes_of(self, entry);
@@ -90,7 +90,7 @@ static void keep_or_drop(pinned *self, pinned_lane *lane, strata_entry *entry, u
     *list = slot;
 }
 
-/* The blocks of a class leave the cache. */
+/* Takes all blocks of a class out of the cache. */
 static void drop_class(pinned *self, pinned_lane *lane, unsigned class, uint32_t *leaving)
 {
     for (uint32_t slot; (slot = lane->cached[class]);) {
@@ -102,7 +102,7 @@ static void drop_class(pinned *self, pinned_lane *lane, unsigned class, uint32_t
     }
 }
 
-/* Room for what the threads use now, once the cache is half full. */
+/* Makes room in the cache for what the threads use now, once it is half full. */
 static void drop_unwanted(pinned *self, pinned_lane *lane, uint32_t *leaving)
 {
     if (lane->cached_bytes > self->slabs.slab_bytes / CACHE_OF_SLAB / 2)
@@ -112,7 +112,7 @@ static void drop_unwanted(pinned *self, pinned_lane *lane, uint32_t *leaving)
     lane->wanted = 0;
 }
 
-/* Returns the bytes of frees that are complete, and their slots that leave the lane. */
+/* Finishes complete frees. Returns their bytes, and the slots that leave the lane. */
 static size_t sweep(pinned *self, pinned_lane *lane, uint32_t *leaving)
 {
     const bool reports = self->resource.stack->completion_sink_count != 0;
@@ -172,7 +172,7 @@ static strata_status wait_for_points(const pinned *self, const strata_pending_po
     return status;
 }
 
-/* Errors of a poll are ignored: frees that are not known to be complete stay pending. */
+/* Reaps a lane. Errors of a poll are ignored: frees that are not known to be complete stay pending. */
 static strata_status reap_lane(pinned *self, pinned_lane *lane, strata_reap_mode mode, size_t *bytes)
 {
     strata_pending_points found;
@@ -218,14 +218,14 @@ uint32_t pinned_lane_take(pinned *self, unsigned class)
     return slot;
 }
 
-/* Also with many frees that wait for long: the walk over them is then rare. */
+/* Whether a poll is due. With many frees that wait for long it is rare, as it walks over them all. */
 static bool is_time_to_poll(const pinned *self, const pinned_lane *lane)
 {
     return (lane->since_poll >= POLL_FREES || lane->bytes_since >= self->slabs.slab_bytes / CACHE_OF_SLAB) &&
            lane->since_poll >= lane->pending / 4;
 }
 
-/* The lock is held. Threads of a lane may add points of one stream in another order. */
+/* Keeps `newest` and `of_one`. Threads of a lane may add points of one stream in another order. The lock is held. */
 static void note_point(pinned_lane *lane, const strata_entry *entry, const pinned_bytes *bytes)
 {
     const bool alone = waits_for_one(entry, bytes);
@@ -294,7 +294,7 @@ size_t pinned_lanes_cached(pinned *self)
 
 typedef struct summed {
     strata_summed_free each;
-    uint16_t counted; /* timeline */
+    uint16_t counted; /* timeline whose points were counted */
 } summed;
 
 static strata_status sum_point(strata_point point, void *data)

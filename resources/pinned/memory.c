@@ -62,14 +62,14 @@ bool pinned_memory_try(pinned *self, pinned_need *of)
     return of->memory != NULL;
 }
 
-/* The lock is held, and there is a new slab. */
+/* Begins the arena, once there is a slab. grow_lock is held. */
 static void begin_arena(pinned *self)
 {
     if (!atomic_load_explicit(&self->arena_ready, memory_order_relaxed) && strata_extent_arena_begin(self->arena))
         atomic_store_explicit(&self->arena_ready, true, memory_order_release);
 }
 
-/* Smaller slabs of earlier large requests go first, lest there be one for each size. */
+/* Makes a slab. Smaller slabs of earlier large requests are freed before, lest there be one for each size. */
 static strata_status add_slab(pinned *self, const pinned_need *of, CUresult *result)
 {
     size_t freed = 0;
@@ -116,7 +116,7 @@ static void give_memory(pinned *self, void *memory, bool in_arena, size_t room)
         pinned_slabs_give(&self->slabs, memory, room);
 }
 
-/* The address and bytes in the entry say later which memory it is. */
+/* Makes a slot of found memory. The address and bytes in the entry say later which memory it is. */
 static strata_status make_slot(pinned *self, const strata_request *request, const pinned_need *of, unsigned class,
                                uint32_t *out)
 {

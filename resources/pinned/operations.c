@@ -25,7 +25,7 @@ static inline strata_status take_slot(pinned *self, const strata_request *reques
     return __builtin_expect(*slot != 0, 1) ? STRATA_SUCCESS : pinned_take(self, request, class, slot);
 }
 
-/* A use record of the stream is open. */
+/* Makes a block of a slot. An unknown stream's use record is open. */
 static inline void publish(pinned *self, uint32_t slot, const strata_request *request, strata_timeline *timeline,
                            bool known, strata_block *out)
 {
@@ -121,7 +121,7 @@ static strata_status free_point(pinned *self, const strata_entry *entry, const s
     return status;
 }
 
-/* Of a free that waited for a capture's end, and is counted. */
+/* Performs a free that waited for a capture's end, and is counted. */
 static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
                                   CUstream stream, bool finished)
 {

@@ -5,7 +5,7 @@
 
 enum { VALUE_SLABS, VALUE_SLABS_MADE, VALUE_CACHED_BYTES, VALUE_RETIRED_BYTES, VALUE_POLLS, VALUE_ARENA };
 
-/* The device's free memory is irrelevant here. */
+/* The device's free memory is left out: host memory is short. */
 strata_status pinned_refuse(strata_resource *resource, const strata_request *request, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY)

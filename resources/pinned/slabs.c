@@ -47,7 +47,7 @@ static size_t align_unit(const pinned_slab *slab, size_t unit, size_t alignment)
     return (size_t)(((address + alignment - 1) & ~(CUdeviceptr)(alignment - 1)) - slab->address) / PINNED_UNIT;
 }
 
-/* The first gap; slab->units: none. */
+/* The first gap that is large enough; slab->units: none. */
 static size_t find_gap(const pinned_slab *slab, size_t units, size_t alignment)
 {
     size_t at = slab->low_unit;
@@ -186,7 +186,7 @@ static strata_status free_slab(const pinned_slabs *self, const pinned_slab *slab
     return free_memory(self, (void *)(uintptr_t)slab->address, slab->bytes);
 }
 
-/* For what has no later opportunity. */
+/* Frees memory, in several tries: there is no later opportunity. */
 static void free_at_last(const pinned_slabs *self, void *memory, size_t bytes)
 {
     enum { TRIES = 3 };

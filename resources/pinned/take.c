@@ -21,7 +21,7 @@ strata_status pinned_trim_memory(pinned *self, size_t keep, size_t *freed)
     return pinned_slabs_release(&self->slabs, keep, false, freed);
 }
 
-/* All that is free goes back to the driver. Errors are ignored: the next try shows whether it helped. */
+/* Gives all that is free back to the driver. Errors are ignored: the next try shows whether it helped. */
 static void give_all_back(pinned *self, int round)
 {
     size_t bytes = 0;

@@ -7,7 +7,7 @@
 
 enum { MOST_ALIGNMENT = 1 << 30 };
 
-/* The extent is the caller's, and was waited for. */
+/* Makes a block of an extent that is the caller's and was waited for. */
 static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline, bool known,
                            const strata_request *request, strata_block *out)
 {
@@ -41,7 +41,8 @@ static strata_status check_request(const pool *self, const strata_request *reque
                                            self->store.source->make_call, self->store.granule);
 }
 
-/* If an unknown stream has a new timeline meanwhile, waits for the extent's points. */
+/* Begins the record of a block's first use. If an unknown stream has a new timeline meanwhile, that waits for the
+ * extent's points too. */
 static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
 {
     strata_status status = strata_use_record_begin_on(record, stream);
@@ -66,7 +67,8 @@ publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_
     pool_count_hit(local, granules * POOL_GRANULE);
 }
 
-/* The extent's point is the block's first, and an event covers it. */
+/* Makes a block for an unknown stream from its cache; false: it has none that fits. The extent's point is the block's
+ * first, and an event covers it. */
 static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
                              const strata_request *request, strata_block *out)
 {

@@ -22,7 +22,7 @@ static bool can_be_within(pool *self, uint64_t bytes, uint64_t most, bool may_wa
     return bytes <= most && self->store.reserved - free <= most - bytes;
 }
 
-/* 0 without host memory: the chunk is returned, now or later. */
+/* Makes the chunk an extent. 0 without host memory: the chunk is returned, now or later. */
 static uint32_t enter(pool *self, uint32_t number)
 {
     pool_chunk *chunk = &self->store.chunks[number];
@@ -51,7 +51,8 @@ static pool_result make(pool *self, const pool_need *need, pool_outcome *outcome
     return *slot ? POOL_FOUND : POOL_NOTHING;
 }
 
-/* In exchange for free memory beyond what is allowed. Nothing is returned for a request that cannot be served. */
+/* Makes the chunk, in exchange for free memory beyond what is allowed. Nothing is returned for a request that cannot be
+ * served. */
 static pool_result exchange(pool_search *search)
 {
     pool *self = search->self;

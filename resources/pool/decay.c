@@ -2,7 +2,8 @@
  *
  * Threads that take memory from the heap mark its addresses (resources/chunks/use_marks.h); the thread that ends a
  * window marks those of chunks in use. Calls that go to the heap read the clock: one ends the window, later ones return
- * a few chunks each, without a wait for the device or a lock. */
+ * a few chunks each. Remappable ones go without a wait for the device or a lock; fixed ones go the way of their source,
+ * and cuMemFree waits for the device. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
@@ -29,7 +30,7 @@ void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
         pool_mark_use(marks, pool_marks_place(&self->store, address), bytes);
 }
 
-/* Free since the last window began; else records use. map_lock is held. */
+/* Whether a chunk was free since the last window began; marks a chunk in use. map_lock is held. */
 static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -80,8 +81,8 @@ static uint32_t next_due(pool *self)
     return 0;
 }
 
-/* Other threads may have returned memory since, so the floor counts again. A pending chunk, and any while map_lock is
- * taken, stays for another window. */
+/* Returns a due chunk. Other threads may have returned memory since, so the floor counts again. A pending chunk, and a
+ * remappable one while map_lock is taken, stays for another window. */
 static strata_status give_back(pool *self, uint32_t number)
 {
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -134,7 +135,7 @@ strata_status pool_decay_step(pool *self, unsigned most)
     strata_status status =
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS) {
-        begin_window(self, now); /* not again at once */
+        begin_window(self, now); /* the next try is a window later */
         return status;
     }
     for (; most && status == STRATA_SUCCESS && is_due(self, now) && strata_lock_try(&self->map_lock); most--) {
@@ -158,7 +159,7 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* In the first window all counts as used. */
+/* Begins a first window, in which all counts as used. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;

@@ -22,7 +22,7 @@ static pool_result find_in_depot(pool_search *search)
     return POOL_FOUND;
 }
 
-/* The rest of the thread's cache. */
+/* Frees what the thread caches for the stream, and searches again. */
 static pool_result find_in_cache(pool_search *search)
 {
     const pool_need *need = search->need;
@@ -32,7 +32,7 @@ static pool_result find_in_cache(pool_search *search)
                                                                                        : POOL_NOTHING;
 }
 
-/* Own and complete memory of all threads, neighbours joined; no poll. */
+/* Empties all caches, then searches the stream's own and complete memory, also neighbours together; no poll. */
 static pool_result find_own_run(pool_search *search)
 {
     pool *self = search->self;
@@ -123,7 +123,7 @@ static pool_result search_locked(pool_search *search)
     return found;
 }
 
-/* Memory or addresses there may serve what the request's side cannot. */
+/* Whether memory or addresses of that side may serve what the request's own cannot. */
 static bool other_side_may_serve(pool *self, pool_side side, const pool_need *need)
 {
     strata_spin_take(&self->lock);
@@ -133,7 +133,7 @@ static bool other_side_may_serve(pool *self, pool_side side, const pool_need *ne
     return may;
 }
 
-/* Of a contiguous block: none. */
+/* A contiguous block has no other side. */
 static pool_side other_side(pool_side side)
 {
     return side == POOL_CONTIGUOUS ? side : side == POOL_SMALL ? POOL_LARGE : POOL_SMALL;
@@ -152,15 +152,15 @@ static pool_result search_other_side(const pool_search *search)
     return search_locked(&there);
 }
 
-/* Then in memory of the layer below. */
+/* Takes the steps under map_lock, then those that call layers below. */
 static pool_result search_once(pool_search *search)
 {
     const pool_result found = search_locked(search);
     return found == POOL_NOTHING ? take_steps(search, NONE) : found;
 }
 
-/* One thread at a time: none is refused memory that another is about to free. If other threads take memory mapped for
- * the request, tries again. */
+/* Takes oom_lock: one thread at a time, so that none is refused memory that another is about to free. If other threads
+ * take memory mapped for the request, tries again. */
 static pool_result search_remappable_waiting(pool_search *search)
 {
     pool_result found;
@@ -182,7 +182,7 @@ static pool_result search_waiting(pool_search *search)
     return search->self->store.source->remappable ? search_remappable_waiting(search) : search_once(search);
 }
 
-/* A layer below asks others itself. */
+/* Whether other stacks may be asked for memory. A layer below asks them itself. */
 static bool may_ask_others(const pool_search *search)
 {
     const pool *self = search->self;
@@ -190,7 +190,7 @@ static bool may_ask_others(const pool_search *search)
     return (outcome->refused || outcome->initial) && !self->resource.upstream && !self->deterministic;
 }
 
-/* If the device has refused memory, and while other stacks give some back. */
+/* Searches again while other stacks give memory back that the device has refused. */
 static pool_result search_in_neighbours(pool_search *search, pool_result (*again)(pool_search *search))
 {
     pool *self = search->self;
@@ -204,8 +204,8 @@ static pool_result search_in_neighbours(pool_search *search, pool_result (*again
     return found;
 }
 
-/* The pool's own caches, then other stacks' free memory, then the other side's, then what the host has to wait for,
- * also of other stacks. */
+/* Searches the pool's memory, then asks other stacks for free memory, then searches the other side, then waits on the
+ * host for the pool's memory and for other stacks'. */
 static pool_result search_all(pool_search *search)
 {
     search->limited = *search->need;
@@ -223,7 +223,7 @@ static pool_result search_all(pool_search *search)
 
 /* ---- the first request ---- */
 
-/* At the first request: the table exists. */
+/* Begins the heap at the first request: before, the stack has no table. False without host memory. */
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);
@@ -242,7 +242,8 @@ static bool begin(pool *self)
 
 /* ---- the search ---- */
 
-/* Without a status the errors' other members stay undefined: clearing their texts would cost a tenth of a miss. */
+/* Clears an outcome. The errors' texts stay undefined, as their status is SUCCESS: to clear them would cost a tenth of
+ * a miss. */
 static void begin_outcome(const pool *self, pool_outcome *outcome)
 {
     outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -285,6 +286,7 @@ strata_status pool_find(pool *self, const pool_need *need, const strata_request 
     return status;
 }
 
+/* The stream of a request that no stream of the program makes. False: it cannot be used now. */
 static bool resolve_legacy(const pool *self, strata_stream_ref *stream)
 {
     strata_call_scope scope;
@@ -296,7 +298,7 @@ static bool resolve_legacy(const pool *self, strata_stream_ref *stream)
     return status == STRATA_SUCCESS;
 }
 
-/* By a request that is no block. */
+/* A request reserves the initial size; its extent becomes no block. */
 void pool_reserve_initial(pool *self)
 {
     uint32_t slot;

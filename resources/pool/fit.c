@@ -45,7 +45,7 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     return rest ? slot : 0;
 }
 
-/* Free bytes from an extent on to the end of its range, and the same to its beginning. False: a block is there. */
+/* Adds the bytes of free extents from one on to the end of its range, or to its beginning. False: a block is there. */
 static bool add_free(const pool *self, uint32_t slot, bool forwards, uint64_t *bytes)
 {
     while (slot) {
@@ -58,8 +58,8 @@ static bool add_free(const pool *self, uint32_t slot, bool forwards, uint64_t *b
     return true;
 }
 
-/* In a whole fixed chunk that was made for a much larger request: a part of it in use would keep the rest from going
- * back. The initial size stays anyway. */
+/* Whether a fit is in a wholly free fixed chunk that was made for a much larger request: a part of it in use would keep
+ * the rest from going back. The initial size stays anyway. */
 static bool is_wasteful(const pool *self, const pool_need *need, uint32_t fit)
 {
     if (self->store.source->remappable ||

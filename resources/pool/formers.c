@@ -27,7 +27,7 @@ static CUdeviceptr end_of(const pool *self, uint32_t number)
     return former->address + pool_chunk_bytes(&self->store.chunks[former->chunk]);
 }
 
-/* Its addresses are a hole. */
+/* Forgets an unmapped former place: its addresses become a hole. */
 static void forget(pool *self, uint32_t number)
 {
     const uint32_t extent = pool_former_at(&self->store, number)->extent;
@@ -35,7 +35,7 @@ static void forget(pool *self, uint32_t number)
     pool_give_range(self, extent, POOL_HOLE);
 }
 
-/* By one call, the first one and those adjacent to it. Returns where they end. */
+/* Unmaps a former place and those adjacent to it that are over, by one call. Returns where they end. */
 static CUdeviceptr unmap_run(pool *self, uint32_t first)
 {
     pool_chunk_store *store = &self->store;
@@ -67,8 +67,8 @@ void pool_unmap_formers(pool *self)
 
 /* ---- waiting ---- */
 
-/* Drops map_lock while it waits for the chunk's latest one, which no other thread unmaps or makes the chunk's address
- * again meanwhile. After a reset of the device, the chunk may be gone. */
+/* Waits for the chunk's latest former place and unmaps it. Drops map_lock meanwhile: no other thread unmaps that place
+ * or makes it the chunk's address again. After a reset of the device, the chunk may be gone. */
 static strata_status wait_for_latest(pool *self, uint32_t chunk)
 {
     const strata_entry *entry =

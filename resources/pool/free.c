@@ -28,7 +28,7 @@ static inline void report(pool *self, const strata_block *block)
         report_to_layers(self, block);
 }
 
-/* The block's points are now the memory's. */
+/* Ends a block: its points are now the memory's. */
 static inline void finish_block(pool *self, strata_entry *entry, const strata_block *block)
 {
     report(self, block);
@@ -184,7 +184,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
-/* Also returns due memory. */
+/* As pool_stream_cache_keep_slow; also returns memory that decay is due to return. */
 static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline,
                                                 CUstream handle, uint32_t slot)
 {
@@ -202,7 +202,7 @@ static inline uint16_t last_timeline(const strata_entry *entry)
     return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
 
-/* Used by one other stream; the freeing stream is known: the memory waits for both, without a query. */
+/* Frees a block that one other stream used, on a known stream: the memory waits for both, without a query. */
 static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
 {
@@ -220,7 +220,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-/* The free is a write. */
+/* Ends a block whose memory waits for the freeing stream alone: the free counts as a write, at `now`. */
 static inline void end_used_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   strata_point now)
 {
@@ -230,7 +230,7 @@ static inline void end_used_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-/* Its layers know of the free. */
+/* As keep_used_block, for a block whose free the layers above were already told of. */
 static inline __attribute__((always_inline)) void
 keep_reported_block(pool *self, pool_thread_cache *local, strata_timeline *timeline, pool_stream_cache *cache,
                     strata_entry *entry, const strata_block *block, strata_point now, CUstream handle)
@@ -245,6 +245,7 @@ keep_reported_block(pool *self, pool_thread_cache *local, strata_timeline *timel
         keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
+/* Ends a block that the freeing stream alone used, and keeps its memory. */
 static void keep_used_block(pool *self, pool_thread_cache *local, strata_timeline *timeline, pool_stream_cache *cache,
                             strata_entry *entry, const strata_block *block, strata_point now, CUstream handle)
 {
@@ -277,7 +278,7 @@ static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_ent
         strata_timeline_remove_block(timeline);
 }
 
-/* The event of the stream's last free covers this one. */
+/* Frees on an unknown stream: the event of its last free is recorded again, and covers this one too. */
 static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   CUstream handle)
 {
@@ -294,7 +295,7 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-/* Used on one stream, and no free waits for a capture. */
+/* Whether a block was used on one stream alone, and no free waits for a capture. */
 static inline bool is_fast_free(const pool *self, const strata_entry *entry)
 {
     return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
@@ -314,7 +315,7 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
                     : free_unknown(self, local, entry, block, handle);
 }
 
-/* The fast path could not enter the thread's cache. */
+/* As keep_reported_block, where the fast path could not enter the thread's cache. */
 static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_thread_cache *local, strata_entry *entry,
                                                              const strata_block *block, pool_stream_cache *cache,
                                                              CUstream handle)
@@ -323,7 +324,7 @@ static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_th
     return STRATA_SUCCESS;
 }
 
-/* The cache is entered, and left again. False: pool_stream_cache_keep_slow is due. */
+/* Ends a block, puts its memory into the entered cache, and leaves that. False: pool_stream_cache_keep_slow is due. */
 static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thread_cache *local,
                                                             pool_stream_cache *cache, strata_entry *entry,
                                                             const strata_block *block, uint32_t slot, strata_point now)
@@ -386,7 +387,8 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
  * Another thread may unregister the stream meanwhile. The fast paths pass no handle to the driver. They read the
  * stream's epoch before they see that it is known: the events that end the stream cover this point. */
 
-/* No other path needs the handle. The stream is looked up once more: if it has ended, the free begins anew. */
+/* Frees a retired block by its stream's handle, which no other path needs. The stream is looked up once more: if it has
+ * ended, the free begins anew. */
 static __attribute__((noinline)) strata_status free_retired_own(pool *self, strata_entry *entry,
                                                                 const strata_block *block)
 {

@@ -71,7 +71,8 @@ static bool fit_in(const pool *self, const pool_need *need, uint32_t slot, pool_
     return fit->needed <= room;
 }
 
-/* The usual way; then by new memory, free memory taken in, size of the hole, and address. */
+/* Which fit is better: one in the usual way; then the one with less new memory, less free memory taken in, a smaller
+ * hole, a lower address. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     if (a->other != b->other)
@@ -85,7 +86,7 @@ static bool is_better_fit(const pool_fit *a, const pool_fit *b)
     return a->from < b->from;
 }
 
-/* The best one, or, if that was of no use, the best one `after` it. */
+/* Finds the best fit; with `after`, a fit that was of no use, the best one behind that. */
 static bool find_fit(const pool *self, const pool_need *need, bool own_only, const pool_fit *after, pool_fit *fit)
 {
     const pool_heap *heap = &self->heap;
@@ -119,6 +120,7 @@ static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
     return rest ? kept : 0;
 }
 
+/* Frees the mapped memory and takes the block out of it, with its neighbours if needed. */
 static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
@@ -198,7 +200,7 @@ bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcom
     return status == STRATA_SUCCESS;
 }
 
-/* If it needs at most `most` bytes. `after` as in find_fit. */
+/* Takes the hole of the best fit, if that needs at most `most` bytes. `after` as in find_fit. */
 static bool take_hole_for(pool *self, const pool_need *need, bool own_only, uint64_t most, const pool_fit *after,
                           pool_fit *fit)
 {
@@ -210,7 +212,7 @@ static bool take_hole_for(pool *self, const pool_need *need, bool own_only, uint
     return found;
 }
 
-/* With at most `most` bytes reserved. map_lock is held. */
+/* Maps new memory, if at most `most` bytes are then reserved. map_lock is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
     pool_fit fit;
@@ -248,7 +250,7 @@ static uint64_t less(uint64_t bytes, uint64_t by)
     return bytes > by ? bytes - by : 0;
 }
 
-/* What has to be made in any case, `needed` bytes less what moves or is exchanged. UINT64_MAX: not to be had. */
+/* Bytes that have to be made in any case: `needed` less what moves or is exchanged. UINT64_MAX: they cannot be had. */
 static uint64_t indispensable_bytes(pool *self, const pool_remap_terms *how, uint64_t most)
 {
     const pool_remap_terms gone = pool_terms_without_order(how);
@@ -258,8 +260,8 @@ static uint64_t indispensable_bytes(pool *self, const pool_remap_terms *how, uin
     return !made || self->store.reserved + made <= most + exchanged ? less(how->needed, moved + exchanged) : UINT64_MAX;
 }
 
-/* What is indispensable is made first: if the device refuses it, nothing has been moved. Then free chunks that fit,
- * then new ones for the rest, in exchange for larger chunks beyond what is allowed. */
+/* Fills the list. What is indispensable is made first: if the device refuses it, nothing has been moved. Then come free
+ * chunks that fit, then new ones; beyond what is allowed, larger chunks are returned for those. */
 static CUresult get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
                            pool_chunk_list *chunks, pool_outcome *outcome)
 {
@@ -297,7 +299,8 @@ static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_
                               .may_wait = may_wait};
 }
 
-/* The cheapest one may take in the very memory that would be moved: then others are tried. */
+/* Takes a hole for which chunks can be had. The cheapest fit may take in the very memory that would be moved: then
+ * others are tried. */
 static bool take_possible_hole(pool *self, const pool_need *need, const pool_making *making, bool may_wait,
                                pool_outcome *outcome, pool_fit *fit)
 {
@@ -315,7 +318,7 @@ static bool take_possible_hole(pool *self, const pool_need *need, const pool_mak
     return false;
 }
 
-/* map_lock is held; with `may_wait` oom_lock too. */
+/* Maps free chunks of other places, and new ones for the rest. map_lock is held; with `may_wait` oom_lock too. */
 static pool_result move(pool *self, const pool_need *need, const pool_making *making, bool may_wait,
                         pool_outcome *outcome, uint32_t *slot)
 {
@@ -391,7 +394,7 @@ pool_result pool_grow(pool_search *search)
     return without_host_memory(outcome, found);
 }
 
-/* Again, if the device has refused what was thought to be there. */
+/* Tries a second time if the device refused what it was thought to have. */
 static pool_result try_to_move(pool_search *search)
 {
     pool *self = search->self;
@@ -408,7 +411,7 @@ static pool_result try_to_move(pool_search *search)
     return without_host_memory(outcome, found);
 }
 
-/* With former places given up there are more addresses. */
+/* After a failure waits for former places and tries again: without them there are more addresses. */
 pool_result pool_move(pool_search *search)
 {
     const pool_result found = try_to_move(search);

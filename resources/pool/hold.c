@@ -44,7 +44,7 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
                  : strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: no pool at or below this layer");
 }
 
-/* Unknown blocks are left to check_block. */
+/* Checks the caller's copy of a block; unknown blocks are left to check_block. */
 static strata_status check_copy(strata_resource *resource, const strata_block *block)
 {
     strata_block shown;

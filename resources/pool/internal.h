@@ -40,8 +40,8 @@ typedef struct pool_counts {
     _Atomic uint64_t steals; /* misses served behind a wait */
     _Atomic uint64_t chunks_made;
     _Atomic uint64_t chunks_moved;
-    _Atomic uint64_t polls;    /* of streams */
-    _Atomic uint64_t flushes;  /* of all thread caches */
+    _Atomic uint64_t polls;    /* queries of a stream's progress */
+    _Atomic uint64_t flushes;  /* times that all thread caches were emptied */
     _Atomic uint64_t released; /* bytes returned to the device */
     _Atomic uint64_t decayed;  /* of these, by decay */
 } pool_counts;
@@ -54,15 +54,15 @@ typedef struct pool_decay {
     struct pool_use_marks *_Atomic marks; /* NULL: no window yet; written under map_lock, then permanent */
 } pool_decay;
 
-/* Until at most `keep` bytes are reserved, and while `least` stay. */
+/* Which chunks a return takes: it goes on until at most `keep` bytes are reserved, and `least` bytes stay. */
 typedef struct pool_release_terms {
     uint64_t keep;
     uint64_t least;
-    bool may_wait; /* for work, after what is complete */
-    bool hurried;  /* nothing goes while another thread maps memory */
+    bool may_wait; /* for unfinished work, once the complete chunks have gone */
+    bool hurried;  /* remappable chunks stay while another thread has map_lock */
 } pool_release_terms;
 
-/* A chunk, of so many bytes that are reserved now. */
+/* Whether the terms allow a chunk of `chunk_bytes` to go, with `reserved` bytes reserved in all. */
 static inline bool pool_may_release(const pool_release_terms *how, uint64_t reserved, uint64_t chunk_bytes)
 {
     return reserved > how->keep && reserved - chunk_bytes >= how->least;
@@ -70,11 +70,11 @@ static inline bool pool_may_release(const pool_release_terms *how, uint64_t rese
 
 /* What differs between memory that can be moved (release.c) and memory that stays (upstream.c). No lock is held. */
 typedef struct pool_kind {
-    /* pool_give_back_chunks, by one thread at a time. */
+    /* As pool_give_back_chunks, for one thread at a time. */
     strata_status (*give_back)(struct pool *self, const pool_release_terms *how, uint64_t *bytes);
 
-    /* If the terms allow it, and it is wholly free. Errors, which change nothing: of a wait, DRIVER, those of layers
-     * below. */
+    /* Returns a chunk if the terms allow it and it is wholly free. Errors, which change nothing: of a wait, DRIVER,
+     * those of layers below. */
     strata_status (*give_back_chunk)(struct pool *self, const pool_release_terms *how, uint32_t number);
 } pool_kind;
 
@@ -84,14 +84,14 @@ typedef struct pool {
     strata_resource resource;
     const pool_kind *kind; /* constant once started */
     strata_device *device;
-    _Atomic uint32_t keeping_threads;    /* that keep or have kept memory; any thread */
+    _Atomic uint32_t keeping_threads;    /* number of those that keep or have kept memory; any thread */
     uint64_t cache_granules;             /* most that a thread caches for a stream; constant */
     _Atomic uint64_t limit;              /* bytes that may be reserved; 0: the device's */
     uint64_t chunk_bytes;                /* largest chunk for several requests; constant once started */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
     strata_per_thread thread_caches;     /* pool_thread_cache */
-    _Atomic bool flushing;               /* written under map_lock, read by any thread */
+    _Atomic bool flushing;               /* a thread empties all caches; written under map_lock, read by any thread */
     _Alignas(64) pool_counts counts;     /* misses write here; hits read what is before */
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* of threads without a cache; any thread */
     strata_counters deferred;                                    /* bytes freed in an unfinished capture */
@@ -102,10 +102,10 @@ typedef struct pool {
     _Atomic uint64_t threshold; /* bytes kept at a reap; 0: all; any thread, relaxed */
     bool deterministic;         /* constant */
     strata_pool_options given;  /* constant */
-    uint64_t peers;             /* of them; see peers.h; constant */
+    uint64_t peers;             /* other devices that use the memory: peers.h; constant */
     pool_policy policy;
-    uint64_t polls_in_need;         /* since last weighed; guarded by map_lock */
-    uint64_t misses_weighed;        /* counts.misses then; guarded by map_lock */
+    uint64_t polls_in_need;         /* polls for want of memory since polling was last weighed; guarded by map_lock */
+    uint64_t misses_weighed;        /* counts.misses when polling was last weighed; guarded by map_lock */
     _Atomic bool polling_is_costly; /* written under map_lock, read by any thread */
     _Atomic uint64_t peak_reserved; /* written under map_lock */
     _Atomic uint64_t watermark;     /* as peak_reserved, since it was set; set by any thread */
@@ -114,17 +114,17 @@ typedef struct pool {
     pool_heap heap;
     _Atomic uint32_t depot[POOL_DEPOT]; /* magazines by size; written under lock */
     uint32_t requests_since_poll;       /* guarded by lock, like the next two */
-    uint32_t vain;                      /* requests that ask nothing after a vain question; doubled by each */
-    uint32_t quiet_left;                /* requests that ask nothing from now on */
-    _Atomic bool started;               /* set under lock */
+    uint32_t vain;        /* requests without a poll after one that found no better fit; each doubles it */
+    uint32_t quiet_left;  /* requests without a poll from now on */
+    _Atomic bool started; /* set under lock */
 } pool;
 
 typedef struct pool_need {
     const strata_stream_ref *stream;
     uint64_t bytes;     /* a multiple of POOL_GRANULE; of a contiguous block, the chunk's */
-    uint64_t alignment; /* at least POOL_GRANULE; of a contiguous block, that if its chunk is aligned to more */
+    uint64_t alignment; /* at least POOL_GRANULE; of a contiguous block more only if it exceeds the device's granule */
     pool_side side;
-    uint64_t budget_limit; /* by the stack's budgets; UINT64_MAX: none */
+    uint64_t budget_limit; /* most bytes that the stack's budgets allow; UINT64_MAX: none */
 } pool_need;
 
 typedef enum pool_result {
@@ -136,18 +136,18 @@ typedef enum pool_result {
 typedef struct pool_outcome {
     CUresult result; /* of `call` */
     const char *call;
-    bool no_host_memory;     /* no host memory */
-    bool own_only;           /* no memory of other streams */
-    bool refused;            /* by the device */
-    uint64_t ceiling;        /* then: most that can be reserved */
-    bool initial;            /* the initial size cannot be had */
+    bool no_host_memory;     /* host memory ran out */
+    bool own_only;           /* memory of other streams is not taken */
+    bool refused;            /* the device refused memory */
+    uint64_t ceiling;        /* if refused: most bytes that can be reserved */
+    bool initial;            /* the initial size is missing and cannot be reserved */
     strata_error wait_error; /* while waiting for memory; SUCCESS: none */
-    strata_error below;      /* of a fixed source; SUCCESS: none */
+    strata_error below;      /* of an allocation of a fixed source; SUCCESS: none */
 } pool_outcome;
 
 typedef struct pool_making {
-    uint64_t allowed; /* may be reserved before larger chunks are given back for smaller ones */
-    uint64_t most;    /* may be reserved */
+    uint64_t allowed; /* bytes that may be reserved before larger chunks are returned to make smaller ones */
+    uint64_t most;    /* bytes that may be reserved at all */
 } pool_making;
 
 /* One request's way through the steps of find.c. */
@@ -157,20 +157,20 @@ struct pool_search {
     pool *self;
     const pool_need *need;
     struct pool_thread_cache *local; /* NULL: none */
-    pool_need limited;               /* need, once the budgets were asked */
-    bool may_wait;                   /* on the host; oom_lock is held */
+    pool_need limited;               /* need, with the budgets' limit */
+    bool may_wait;                   /* on the host; oom_lock is held if memory is remappable */
     pool_making making;              /* set by pool_grow; `allowed` also by pool_make_contiguous */
-    uint64_t made;                   /* counts.chunks_made before the last look */
+    uint64_t made;                   /* counts.chunks_made before the last search of the heap */
     pool_outcome *outcome;
     uint32_t *slot; /* what was found */
 
-    /* For a step that other threads' steps may make needless: those under map_lock again, which they take. Then the
-     * same in memory of the other side. */
+    /* For a step without locks, which another thread's step may have made needless: `again` takes map_lock and repeats
+     * the steps under it; `other_side` does so for memory of the other side. */
     pool_result (*again)(pool_search *search);
     pool_result (*other_side)(const pool_search *search);
 };
 
-/* Holds the block at any start. */
+/* Bytes of free memory that hold the block wherever they begin. */
 static inline uint64_t pool_room_for(const pool_need *need)
 {
     return need->bytes + need->alignment - POOL_GRANULE;
@@ -178,9 +178,10 @@ static inline uint64_t pool_room_for(const pool_need *need)
 
 /* ---- limits.c ---- */
 
+/* The limit; UINT64_MAX: none. */
 uint64_t pool_most_reserved(const pool *self);
 
-/* Neither decay nor a full reap returns these. */
+/* Bytes that neither decay nor a full reap returns: the release threshold or the initial size, whichever is more. */
 uint64_t pool_kept_bytes(const pool *self);
 
 static inline uint64_t pool_in_granules(const pool *self, uint64_t bytes)
@@ -189,34 +190,34 @@ static inline uint64_t pool_in_granules(const pool *self, uint64_t bytes)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* In whole granules, within the limit; 0: none. */
+/* The initial size in whole granules, within the limit; 0: none. */
 static inline uint64_t pool_initial_size(const pool *self)
 {
     const uint64_t granule = self->store.granule, most = pool_most_reserved(self) / granule * granule;
     return self->initial_bytes < most ? pool_in_granules(self, self->initial_bytes) : most;
 }
 
-/* Until the initial size was reserved once, no request is served without it. */
+/* Whether the initial size was never reserved yet, and exceeds the request: it is then not served without it. */
 static inline bool pool_lacks_initial(const pool *self, const pool_need *need)
 {
     const uint64_t initial = self->initial_bytes ? pool_initial_size(self) : 0;
     return initial > pool_room_for(need) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
 }
 
-/* Whether the device cannot give it. */
+/* Whether the device has too little memory for the initial size that pool_lacks_initial misses. */
 bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 
-/* Below max_size, or where memory is preferred, placement spares whole granules: they can be moved. */
+/* Whether placement spares wholly free granules, which can be moved: with max_size, or where memory is preferred. */
 static inline bool pool_spares_granules(const pool *self)
 {
     return self->given.prefer == STRATA_POOL_PREFER_MEMORY ||
            atomic_load_explicit(&self->limit, memory_order_relaxed) != 0;
 }
 
-/* map_lock is held. */
+/* Publishes store.reserved and its peaks. map_lock is held. */
 void pool_record_reserved(pool *self);
 
-/* 0 for a sum that a concurrent change makes negative. */
+/* Bytes and blocks that live now; 0 for a sum that a concurrent change makes negative. */
 pool_live pool_live_now(const pool *self);
 
 static inline uint64_t pool_live_bytes(const pool *self)
@@ -226,26 +227,27 @@ static inline uint64_t pool_live_bytes(const pool *self)
 
 /* ---- fit.c: `lock` is held, except in pool_wait_for_extent ---- */
 
-/* Where granules are spared: of a fit and the next larger ones, the one that touches the fewest; else the fit. */
+/* Where granules are spared, returns the extent that touches the fewest wholly free ones, among `fit` and the next
+ * larger extents; elsewhere `fit`. */
 uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes);
 
 /* Cuts the block out of an extent of the caller's and frees the rest. 0 without host memory: all is free. */
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
 
-/* `fit` may be 0. */
+/* Takes the free extent `fit` and cuts the block out. POOL_NOTHING if it is 0, or must not be cut for this request. */
 pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
 
-/* Neighbours that suffice together; `timeline` as in pool_heap_find_run. */
+/* As pool_take_fit, from free neighbours that suffice together; `timeline` as in pool_heap_find_run. */
 pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot);
 
-/* Whatever they wait for. */
+/* As pool_take_fit, from one free extent whatever it waits for; else from neighbours together. */
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
 
 /* Makes the stream wait for an extent. On failure the extent is free, and `outcome`, which may be NULL, has the error.
  */
 bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
 
-/* Takes lock. */
+/* Makes an extent of the caller's free, or a hole. Takes lock. */
 static inline void pool_give_range(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
@@ -253,10 +255,11 @@ static inline void pool_give_range(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-/* That may still use it. */
+/* Returns the work that may still use the chunk's memory; POOL_IN_USE if a part is not free. */
 pool_work pool_work_on_chunk(const pool *self, const pool_chunk *chunk);
 
-/* As one extent of the caller's, if it is free, and complete or `may_wait`; else 0. Takes lock. */
+/* Takes a chunk's memory out of the free lists as one extent and returns its slot; 0 if a part is in use, or has
+ * unfinished work and `may_wait` is false. Takes lock. */
 uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state);
 
 /* ---- poll.c ---- */
@@ -265,13 +268,14 @@ uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait
  * extents. Returns how many it polled. */
 size_t pool_poll(pool *self, uint16_t except);
 
+/* As pool_poll, for the request's own stream alone. */
 void pool_poll_own(pool *self, const pool_need *need);
 
-/* Much free memory waits for other streams, and the last poll is long ago. `lock` is held. */
+/* Whether much free memory waits for other streams and the last poll is long ago. `lock` is held. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need);
 
-/* Once memory often has to be moved: asks all streams if what is not known to be complete fits the request much better
- * than its own stream's and complete memory. `lock` is held, and dropped meanwhile. */
+/* Once memory has had to be moved: polls all streams if an extent that is not known to be complete would fit the
+ * request much better than its own stream's and complete memory. `lock` is held, and dropped meanwhile. */
 void pool_ask_for_better_fit(pool *self, const pool_need *need);
 
 /* Sometimes sets `polling_is_costly`. map_lock is held. */
@@ -279,27 +283,28 @@ void pool_weigh_polling(pool *self);
 
 /* ---- the steps of the search: reuse.c, grow.c; map_lock is held, except for the first two ---- */
 
-/* What precedes all, and pool_find_own. */
+/* Counts the miss, polls if it is time, frees the thread's large extent of the stream, then as pool_find_own. */
 pool_result pool_find_first(pool_search *search);
 
+/* Best fit in the stream's own or complete memory; pool_find_finished polls before. */
 pool_result pool_find_own(pool_search *search);
 pool_result pool_find_finished(pool_search *search);
 
-/* By the reuse policies. */
+/* Memory of other streams, followed or behind a wait, as the reuse policies allow. */
 pool_result pool_find_others(pool_search *search);
 
-/* Instead of a poll, where polling is costly. */
+/* New memory instead of a poll, where polling is costly. */
 pool_result pool_grow_ahead(pool_search *search);
 
-/* New memory within what is allowed, or moved memory, and what is missing. POOL_NOTHING with SUCCESS in the outcome:
- * memory was mapped, and other threads took it. */
+/* New memory within what is allowed; free memory that is moved, with new memory for what is missing. POOL_NOTHING with
+ * SUCCESS in the outcome: memory was mapped, and other threads took it. */
 pool_result pool_grow(pool_search *search);
 pool_result pool_move(pool_search *search);
 
-/* Within the limit, and what the device was found to have. */
+/* Most bytes that can be reserved: by the limit, and by what the device was found to have. */
 uint64_t pool_most_to_be_had(const pool *self, const pool_outcome *outcome);
 
-/* False: the outcome has the error. */
+/* Enters the call scope in which chunks are made and mapped. False: the outcome has the error. */
 bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome);
 
 /* ---- contiguous.c ---- */
@@ -310,7 +315,7 @@ static inline uint64_t pool_contiguous_bytes(const pool *self, uint64_t bytes)
     return self->given.contiguous && bytes >= self->given.contiguous ? pool_in_granules(self, bytes) : 0;
 }
 
-/* A new chunk for the block alone. map_lock is held. POOL_NOTHING and POOL_FAILED as pool_grow. */
+/* Takes a new chunk for the block alone. map_lock is held. POOL_NOTHING and POOL_FAILED as pool_grow. */
 pool_result pool_make_contiguous(pool_search *search);
 
 /* ---- refuse.c ---- */
@@ -323,11 +328,11 @@ pool_result pool_find_fixed(pool_search *search);
 
 /* ---- find.c ---- */
 
-/* After a miss. The extent is the caller's; its points were waited for, or are the stream's own. Errors: OUT_OF_MEMORY,
- * OUT_OF_HOST_MEMORY, DRIVER, and those of layers below. */
+/* Serves a request that missed the caches. The extent is the caller's; its points were waited for, or are the stream's
+ * own. Errors: OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER, and those of layers below. */
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot);
 
-/* Once the stack is built. If that fails, each request tries again. */
+/* Reserves the initial size once the stack is built. If that fails, each request tries again. */
 void pool_reserve_initial(pool *self);
 
 /* ---- remap.c ---- */
@@ -345,40 +350,43 @@ void pool_unmap_formers(pool *self);
  * call scope. Errors: of a wait. */
 strata_status pool_wait_for_formers(pool *self, uint32_t chunk);
 
-/* Of all chunks, in a call scope of its own. Whether any former place went. */
+/* As pool_wait_for_formers, for all chunks, in a call scope of its own. Returns whether any former place was unmapped.
+ */
 bool pool_wait_for_all_formers(pool *self);
 
 /* ---- returning memory: release.c ---- */
 
-/* What is complete first. *bytes: returned. Errors: of kind->give_back_chunk. */
+/* Returns chunks by the terms, complete ones first. *bytes: how much went. Errors: of kind->give_back_chunk. */
 strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, uint64_t *bytes);
 
-/* The number behind the last chunk's. Takes map_lock. */
+/* One more than the highest chunk number. Takes map_lock. */
 uint32_t pool_end_of_chunks(pool *self);
 
 /* Returns complete chunks above the threshold; never waits. */
 strata_status pool_release(pool *self);
 
-/* For the ops table. */
+/* give_back of the ops table: for other stacks, and after a reset of the device. */
 uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait);
 
 /* ---- decay.c ---- */
 
-/* 0: no decay. Errors: OUT_OF_HOST_MEMORY; INVALID_VALUE (deterministic pool). */
+/* Sets the window; 0: no decay. Errors: OUT_OF_HOST_MEMORY; INVALID_VALUE (deterministic pool). */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds);
 
-/* At most `most` due chunks; none if map_lock is taken. The pool has started. */
+/* Returns at most `most` due chunks; none while another thread has map_lock. The pool has started. */
 strata_status pool_decay_step(pool *self, unsigned most);
 
+/* As pool_decay_step, for a few chunks, and without errors. */
 void pool_decay_try_step(pool *self);
 
-/* For slow calls; no lock is held. */
+/* pool_decay_try_step, if there is decay: for slow calls, with no lock held. */
 static inline void pool_decay_step_if_due(pool *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))
         pool_decay_try_step(self);
 }
 
+/* Marks addresses as used in this window. */
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes);
 
 static inline void pool_decay_record(pool *self, uint32_t slot)

@@ -15,7 +15,8 @@
 
 #include <limits.h>
 
-/* The next streams that free memory waits for. With map_lock: its holder may just have taken some. */
+/* Lists the next streams that free memory waits for. Takes map_lock: its holder may just have taken some of the memory.
+ */
 static void list_pending(pool *self, strata_pending_points *found)
 {
     strata_pending_points_next(found);
@@ -30,7 +31,7 @@ static void list_pending(pool *self, strata_pending_points *found)
     strata_lock_release(&self->map_lock);
 }
 
-/* Each stream once. Errors: the first. */
+/* Waits for all work that free memory waits for, each stream once. Errors: the first. */
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -48,7 +49,8 @@ static strata_status wait_for_free(pool *self)
     return status;
 }
 
-/* Frees only bytes held by a capture. A full reap returns memory above the release threshold. */
+/* *bytes: those that were held by a capture; all others were free at once. A full reap returns memory above the release
+ * threshold. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;

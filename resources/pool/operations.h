@@ -50,7 +50,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);
 
-/* As pool_heap_look. Holds the lock for moments only: other threads go on, and `seen` may go to a file. */
+/* As pool_heap_look. Holds the lock for one look only: other threads go on in between, and `seen` may go to a file. */
 size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST]);
 
 /* The pool in the chain that begins with this layer; NULL: none. */

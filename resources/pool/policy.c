@@ -79,7 +79,7 @@ uint64_t pool_limit_by_budgets(const pool *self, const pool_need *need)
     return limit;
 }
 
-/* What threads keep of streams, so that they find it there again. */
+/* Bytes that threads may keep of streams, so that they find them there again. */
 static uint64_t kept_by_threads(const pool *self)
 {
     const uint64_t kept =

@@ -59,13 +59,13 @@ typedef struct pool_policy {
     uint64_t last_peak;          /* with decay: of the window before */
     _Atomic uint64_t moved;      /* chunks, some for each request; any thread, relaxed, like the next two */
     _Atomic uint64_t limit_seen; /* nearest limit when last looked at */
-    _Atomic uint64_t allowed;    /* then */
+    _Atomic uint64_t allowed;    /* what pool_allowed said then */
 } pool_policy;
 
-/* Before the first request. map_lock is held for the others, unless said. */
+/* Sets the constants, before the first request. map_lock is held for the other functions, unless said. */
 void pool_policy_begin(struct pool *self);
 
-/* By the budgets above and below; UINT64_MAX: none. No lock is held. */
+/* Most bytes that budgets above and below the pool let it reserve; UINT64_MAX: no limit. No lock is held. */
 uint64_t pool_limit_by_budgets(const struct pool *self, const struct pool_need *need);
 
 /* Whether memory may be made instead of asking streams. False: pool_allowed might allow it. Makes no call. */
@@ -77,29 +77,29 @@ uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
 /* Whether new memory is taken before threads give back what they keep. No lock is held. */
 bool pool_lets_threads_keep(const struct pool *self);
 
-/* Of the next chunk, where `bytes` are made at once. */
+/* Size of the next chunk, where `bytes` are made at once. */
 uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need, uint64_t bytes);
 
-/* Least growth where it has room. */
+/* Least bytes to make when memory grows, where the hole has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
 
-/* Of one step of a request, so many chunks. */
+/* Records that one step of a request moved this many chunks. */
 void pool_policy_record_moves(struct pool *self, uint64_t chunks);
 
-/* How many moves are paid for: beyond the first ones. No lock is held. */
+/* Moves that count: those after the first POOL_MOVES_FREE. No lock is held. */
 uint64_t pool_policy_moves(const struct pool *self);
 
-/* Of the peak, by chunks that moved and by polls. */
+/* Part of the peak that moved chunks and frequent polls have added to what is allowed. */
 double pool_policy_bought(const struct pool *self);
 
 /* Most live bytes so far, with this request. */
 uint64_t pool_peak_with(const struct pool *self, const struct pool_need *need);
 void pool_record_peak(struct pool *self, const struct pool_need *need);
 
-/* After memory was returned. */
+/* Lowers the peak to what is reserved, after memory was returned. */
 void pool_lower_peak(struct pool *self);
 
-/* Of decay: peaks of earlier windows than the last are forgotten. */
+/* Ends a window of decay: peaks of earlier windows than this one no longer count. */
 void pool_policy_end_window(struct pool *self);
 
 #endif

@@ -10,7 +10,7 @@ enum {
     VAIN_MOST = 63,       /* requests between questions that were all in vain */
 };
 
-/* The next streams that free memory waits for. */
+/* Lists the next streams that free memory waits for. */
 static void list_streams(pool *self, strata_pending_points *found)
 {
     strata_pending_points_next(found);
@@ -20,7 +20,7 @@ static void list_streams(pool *self, strata_pending_points *found)
     strata_spin_release(&self->lock);
 }
 
-/* Returns how many. */
+/* Polls the listed streams and processes completed extents. Returns how many it polled. */
 static size_t poll_streams(pool *self, const strata_pending_points *found, uint16_t except)
 {
     const size_t polled = strata_pending_points_poll(found, self->device, except);
@@ -53,14 +53,14 @@ void pool_poll_own(pool *self, const pool_need *need)
     poll_streams(self, &found, POOL_TIMELINE_NONE);
 }
 
-/* By the last poll. `lock` is held. */
+/* Whether much free memory waits for other streams, as far as the last poll showed. `lock` is held. */
 static bool waits_for_others(const pool *self, const pool_need *need)
 {
     const uint16_t number = need->stream->timeline->number;
     return pool_heap_elsewhere(&self->heap, need->side, number) > self->heap.halves[need->side].free_bytes / POLL_SHARE;
 }
 
-/* Complete memory fits better than what happens to be the stream's own. `lock` is held. */
+/* A poll pays: complete memory fits better than what happens to be the stream's own. `lock` is held. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need)
 {
     if (!self->takes_finished || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) ||
@@ -91,7 +91,7 @@ void pool_ask_for_better_fit(pool *self, const pool_need *need)
     self->quiet_left = self->vain > asked ? self->vain : (uint32_t)asked;
 }
 
-/* With more memory, each stream finds its own. */
+/* Costly polls let the pool hold more memory, in which each stream finds its own. */
 void pool_weigh_polling(pool *self)
 {
     const uint64_t misses = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* Refusals. */
+/* The error of a request that no step has served. */
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "core/stack/neighbours.h"

@@ -14,8 +14,8 @@ static bool is_free_behind_formers(pool *self, const pool_chunk *chunk)
     return work != POOL_IN_USE;
 }
 
-/* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
- * Errors: as pool_take_out. */
+/* Returns a chunk that is wholly free, or unmapped, and has no holds; a pending one only with `may_wait` and oom_lock.
+ * map_lock is held. Errors: as pool_take_out. */
 static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
 {
     if (may_wait && is_free_behind_formers(self, &self->store.chunks[number])) {
@@ -81,7 +81,8 @@ uint32_t pool_end_of_chunks(pool *self)
     return end;
 }
 
-/* A stream that a capture bars cannot be waited for: its memory stays. */
+/* Returns chunks by the terms, highest numbers first. A stream that a capture bars cannot be waited for: its memory
+ * stays. */
 static strata_status give_back_those(pool *self, const pool_release_terms *how)
 {
     strata_status status = STRATA_SUCCESS;
@@ -120,7 +121,7 @@ strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, u
     return status;
 }
 
-/* After the last of it no call is made: each later reset asks again.
+/* Returns the memory of a device that was reset. Once none is left, makes no call: each later reset asks again.
  *
  * With the context all blocks are gone; mapped memory is not: tests/answers/h200.txt, "primary_reset.". */
 static uint64_t abandon(pool *self)
@@ -142,7 +143,7 @@ static uint64_t abandon(pool *self)
     return given;
 }
 
-/* Whole chunks, above the initial size. A deterministic pool knows no other stack. */
+/* Returns whole chunks; the initial size stays. A deterministic pool gives other stacks nothing. */
 uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     pool *self = (pool *)resource;

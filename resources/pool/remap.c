@@ -51,7 +51,6 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
     return CUDA_SUCCESS;
 }
 
-/* The device refused `bytes`. */
 void pool_record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
@@ -61,8 +60,8 @@ void pool_record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome
     outcome->refused = true;
 }
 
-/* Asks whether the device has the bytes. Otherwise all its memory would be made and returned, and other programs would
- * get none meanwhile. If not, one large handle shows whether it can free them. */
+/* Asks whether the device has the bytes, before chunks are made: else all its memory would be made and returned, and
+ * other programs would get none meanwhile. If it has not, one large handle shows whether it can free them. */
 static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
@@ -141,7 +140,8 @@ typedef struct pool_pick {
     pool_work work;  /* that may still use it */
 } pool_pick;
 
-/* Complete; then in order; then of small extents, which serve least; then large chunks, of which fewer are needed. */
+/* Complete chunks come first, then those in order; of these, chunks of small extents, which serve least; then large
+ * chunks, of which fewer are needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
     if (a->work != b->work)
@@ -151,7 +151,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-/* Of at most `room` bytes. `lock` is held. */
+/* Whether the terms let a chunk be taken, of at most `room` bytes. `lock` is held. */
 static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_t room, uint32_t number,
                           pool_pick *pick)
 {
@@ -172,7 +172,7 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && pool_behind_chunk(chunk) > from;
 }
 
-/* Of at most `room` bytes. NULL without host memory. */
+/* Lists the chunks of at most `room` bytes that the terms let be taken. NULL without host memory. */
 static pool_pick *make_picks(pool *self, const pool_remap_terms *how, uint64_t room, size_t *count)
 {
     pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
@@ -187,7 +187,7 @@ static pool_pick *make_picks(pool *self, const pool_remap_terms *how, uint64_t r
     return picks;
 }
 
-/* Of at most `room` bytes; 0: none. */
+/* Takes the best pick of at most `room` bytes off the list; 0: none. */
 static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
 {
     pool_pick *best = NULL;
@@ -212,7 +212,7 @@ uint64_t pool_remappable_bytes(const pool *self, const pool_remap_terms *how, CU
     return bytes;
 }
 
-/* A contiguous chunk is unmapped where it is returned. */
+/* Takes a contiguous chunk out of the heap; it is unmapped when it is returned. */
 static void leave_range(pool *self, uint32_t number, uint32_t slot)
 {
     strata_spin_take(&self->lock);
@@ -235,8 +235,8 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes its range, after a wait if needed: then no work is left, or the request's own stream's. False: not remappable,
- * or the wait failed. */
+/* Takes a chunk's range, and waits for its work if the terms do not let that go on. False: not remappable, or the wait
+ * failed. */
 static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
@@ -255,7 +255,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     return status == STRATA_SUCCESS;
 }
 
-/* Adjacent taken chunks, highest first. After a failure they are free memory. */
+/* Unmaps adjacent taken chunks, given highest first, by one call. After a failure they are free memory. */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
     const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
@@ -277,6 +277,7 @@ typedef enum pool_leaving {
     POOL_UNMAPPABLE, /* no work is left */
 } pool_leaving;
 
+/* Makes a taken chunk's place a former one, if work is left there. */
 static pool_leaving leave_place(pool *self, uint32_t number)
 {
     const CUdeviceptr address = self->store.chunks[number].address;
@@ -296,7 +297,8 @@ static pool_leaving leave_place(pool *self, uint32_t number)
     return POOL_LEFT;
 }
 
-/* From `first` on: those with work left come to the front. Returns how many. Those that stay leave the list. */
+/* Leaves the places of the list's chunks from `first` on, and moves those with work left to the front: returns how
+ * many. Those that stay are dropped from the list. */
 static size_t leave_places(pool *self, pool_chunk_list *chunks, size_t first)
 {
     size_t left = first, kept = first;
@@ -323,7 +325,8 @@ static void record_moved(pool *self, pool_chunk_list *chunks, size_t count)
     chunks->moved += count;
 }
 
-/* From `first` on, adjacent ones by one call. Chunks that stay mapped leave the list. */
+/* Unmaps the list's taken chunks from `first` on, adjacent ones by one call. Those that stay mapped are dropped from
+ * the list. */
 static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
     const size_t left = leave_places(self, chunks, first), count = chunks->count - first - left;
@@ -344,7 +347,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
     chunks->count = (size_t)(kept - chunks->numbers);
 }
 
-/* Until the list has enough. Lists all at once: a look into a chunk costs more than a comparison. False: none. */
+/* Takes free chunks until the list has enough. Picks are listed once: a look at a chunk costs more than a comparison.
+ * False: none was added. */
 static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *no_host_memory)
 {
     const size_t before = chunks->count;

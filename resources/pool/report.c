@@ -13,7 +13,7 @@ size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen
     return count;
 }
 
-/* Reads every extent for those in caches: taken, without a block. */
+/* Reads every extent, for those that threads cache: taken, without a block. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
@@ -29,7 +29,7 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-/* Of the next extents. False: no more. */
+/* Adds the points of the next free extents. False: there are no more. */
 static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
     strata_spin_take(&self->lock);
@@ -54,7 +54,7 @@ void pool_sum_frees(strata_resource *resource, strata_stream_sums *sums)
         ;
 }
 
-/* Without the largest free extent: that needs a search. */
+/* The usage without the largest free extent, for which a search is needed. */
 static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
@@ -117,7 +117,7 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [POOL_VALUE_FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all thread caches were emptied"},
 };
 
-/* Values that are words of the pool; 0: others. */
+/* Offsets of values that are words of the pool; 0: others. */
 static const size_t words[POOL_VALUE_COUNT] = {
     [POOL_VALUE_RESERVED] = offsetof(pool, reserved),
     [POOL_VALUE_RESERVED_PEAK] = offsetof(pool, peak_reserved),
@@ -258,7 +258,7 @@ typedef struct seen_chunk {
     bool held;
 } seen_chunk;
 
-/* A leaving chunk's place may have a new one. */
+/* Reads the next chunks; not leaving ones, whose addresses may have a new one. */
 static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
@@ -287,7 +287,7 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk, uint64_t
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* Counts by size, in a text with many chunks. */
+/* Whether a text has so many chunks that it counts them by size. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->map_lock);
@@ -325,7 +325,7 @@ static bool is_last(const pool_chunk_store *store, CUdeviceptr end)
     return end == pool_small_base(store) || end == store->base + store->bytes;
 }
 
-/* Without the large hole at the end of each side. Changes are seen before or after. */
+/* Lists all extents but the large hole at the end of each side. A change by another thread is seen or not. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;

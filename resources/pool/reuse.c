@@ -19,7 +19,7 @@ pool_result pool_find_own(pool_search *search)
     return found;
 }
 
-/* Most misses end here, so it is one hold of the lock. */
+/* Holds the lock once, as most misses end here. */
 pool_result pool_find_first(pool_search *search)
 {
     pool *self = search->self;
@@ -79,7 +79,7 @@ static pool_result take_accepted(pool *self, const pool_need *need, pool_accepts
     return found;
 }
 
-/* The stream follows its points. */
+/* Takes memory whose points the stream already follows. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
@@ -99,7 +99,8 @@ static bool avoids_legacy(const strata_entry *entry, void *legacy)
     return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
-/* While a blocking stream is captured, the legacy stream cannot be waited for: then without its memory. */
+/* Takes memory of other streams, behind a wait. While a blocking stream is captured, the legacy stream cannot be waited
+ * for: then without its memory. */
 static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);

@@ -1,4 +1,4 @@
-/* Caches, magazines, the depot. */
+/* How extents enter and leave stream caches, magazines and the depot. */
 #include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
@@ -24,7 +24,7 @@ const uint16_t pool_class_granules[POOL_CLASSED] = {EIGHT(ONCE, 1, 1),     EIGHT
                                                     EIGHT(TIMES_2, 18, 2), EIGHT(TIMES_4, 36, 4),
                                                     EIGHT(TIMES_8, 72, 8), EIGHT(TIMES_16, 144, 16)};
 
-/* `lock` is held. */
+/* Frees extents that `chain` links. `lock` is held. */
 static void give_list(pool *self, uint32_t slot)
 {
     while (slot) {
@@ -34,7 +34,7 @@ static void give_list(pool *self, uint32_t slot)
     }
 }
 
-/* `lock` is held. */
+/* Frees a bin's extents. False: there were none. `lock` is held. */
 static bool give_bin(pool *self, pool_bin *bin)
 {
     const bool any = bin->last != NULL;
@@ -56,7 +56,7 @@ static bool give_large(pool *self, pool_stream_cache *cache)
     return slot != 0;
 }
 
-/* `lock` is held; the cache is the caller's. */
+/* Frees all that a stream cache has. False: nothing. `lock` is held; the cache is the caller's. */
 static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
@@ -66,8 +66,8 @@ static bool give_all(pool *self, pool_stream_cache *cache)
     return any;
 }
 
-/* Room for so much: bins give in turn, until a quarter of the cache is free too. Giving all would lose what the next
- * requests need. `lock` is held; the cache is the caller's. */
+/* Makes room for so many granules: empties bins in turn until a quarter of the cache is free too. Giving all would lose
+ * what the next requests need. `lock` is held; the cache is the caller's. */
 static void make_room(pool *self, pool_stream_cache *cache, uint64_t granules)
 {
     const uint64_t most = self->cache_granules - self->cache_granules / 4;
@@ -82,7 +82,7 @@ static void make_room(pool *self, pool_stream_cache *cache, uint64_t granules)
     }
 }
 
-/* Before the thread keeps anything. The cache is the caller's. */
+/* Counts the thread, before it keeps anything. The cache is the caller's. */
 static void begin_to_keep(pool *self, pool_thread_cache *local)
 {
     if (!local->keeps)
@@ -90,7 +90,8 @@ static void begin_to_keep(pool *self, pool_thread_cache *local)
     local->keeps = true;
 }
 
-/* Made, or emptied of another stream's extents. NULL without host memory. The cache is the caller's; takes lock. */
+/* Returns the stream's cache: made, or taken from another stream and emptied. NULL without host memory. The cache is
+ * the caller's; takes lock. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
     pool_stream_cache **slot = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *slot;
@@ -122,7 +123,7 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Empties a bin of another size. `lock` is held. */
+/* Gives the bin of a size to that size: another one's extents are freed. `lock` is held. */
 static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
@@ -134,7 +135,7 @@ static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
     *bin = (pool_bin){.granules = granules};
 }
 
-/* False: too large. `lock` is held. */
+/* Puts an extent into its bin, making room. False: too large. `lock` is held. */
 static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
@@ -145,7 +146,7 @@ static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uin
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
 }
 
-/* NULL: other size. */
+/* Takes the cache's large extent; NULL unless it has exactly this size. */
 static strata_entry *take_large(const pool *self, pool_stream_cache *cache, uint64_t granules, uint32_t *slot)
 {
     strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
@@ -198,7 +199,7 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
 
 /* ---- magazines ---- */
 
-/* `left` of a magazine's first extent links to the next magazine. `lock` is held. */
+/* Empties a magazine into the depot: `left` of its first extent links to the next magazine. `lock` is held. */
 static void pass_to_depot(pool *self, pool_magazine *magazine)
 {
     if (!magazine->first)
@@ -234,7 +235,8 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
         pool_thread_cache_leave(local);
 }
 
-/* `lock` is held. */
+/* Takes a magazine of this size out of the depot, if it is among the first of its bucket. Returns its first extent; 0:
+ * none. `lock` is held. */
 static uint32_t take_magazine(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
@@ -273,8 +275,8 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     return found;
 }
 
-/* After the stream waited for the extents. Returns their bytes. The thread that filled a magazine wrote its entries
- * last, and each links only to the next: prefetches several. */
+/* Replaces points of extents that the stream has waited for. Returns their bytes. The thread that filled the magazine
+ * wrote its entries last, and each links only to the next: prefetches several. */
 static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
@@ -291,7 +293,8 @@ static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint
     return bytes;
 }
 
-/* The cache is the caller's. */
+/* Caches linked extents for a stream; frees those without room, and all without a timeline. The cache is the caller's.
+ */
 static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline, uint32_t first)
 {
     const uint64_t bytes = timeline ? replace_points(self, timeline, first) : 0;
@@ -323,7 +326,7 @@ void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* `lock` is held. */
+/* Frees all magazines of the depot. `lock` is held. */
 static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {
@@ -362,7 +365,7 @@ void pool_stream_cache_give_large(pool *self, pool_thread_cache *local, const st
     pool_thread_cache_leave(local);
 }
 
-/* The cache is the caller's. */
+/* Frees all that a thread caches. The cache is the caller's. */
 static void give_thread(pool *self, pool_thread_cache *local)
 {
     strata_spin_take(&self->lock);
@@ -378,7 +381,7 @@ static void give_thread(pool *self, pool_thread_cache *local)
     strata_spin_release(&self->lock);
 }
 
-/* Excludes the threads, at the price of a heavy barrier. */
+/* Frees what every thread caches. Excludes the threads meanwhile, at the price of a heavy barrier. */
 static void give_all_threads(pool *self)
 {
     strata_busy_exclude(&self->flushing);

@@ -38,7 +38,7 @@ typedef struct pool_stream_cache {
     strata_timeline *timeline; /* freeing stream's; held */
     uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin without a tag */
-    strata_point written;      /* by the stream, without an epoch */
+    strata_point written;      /* the stream's point of a write, without its epoch */
     uint32_t live_blocks;      /* of an unknown stream: blocks made minus ended here */
     uint32_t large;            /* last extent too large for a bin; 0: none */
     uint32_t next_given;       /* index of the bin that makes room next */
@@ -67,13 +67,13 @@ typedef struct pool_thread_cache {
     bool keeps;    /* or has kept something: counted in the pool's keeping_threads */
 } pool_thread_cache;
 
-/* More than any device has for 0 bytes, and for all that would not fit if it were rounded up. */
+/* Rounds up to granules. 0 bytes give more than any device has; no sum overflows. */
 static inline uint64_t pool_all_granules(uint64_t bytes)
 {
     return (bytes - 1) / POOL_GRANULE + 1;
 }
 
-/* 0: too large. */
+/* As pool_all_granules; 0: too large for a word of 32 bits. */
 static inline uint32_t pool_granules(uint64_t bytes)
 {
     const uint64_t granules = pool_all_granules(bytes);
@@ -84,8 +84,8 @@ static inline uint32_t pool_granules(uint64_t bytes)
  * it. Larger ones are as asked for: a class would waste more than the search costs. */
 enum { POOL_CLASSED = 256, POOL_CLASS_BINS = 48 };
 
-/* By granules - 1: the granules of a size's class, and where its bin is, in bytes behind the first one. A load is
- * faster than finding the highest bit. */
+/* Tables by granules - 1: the granules of a size's class, and where its bin is, in bytes behind the first one. A load
+ * is faster than finding the highest bit. */
 extern const uint16_t pool_class_granules[POOL_CLASSED] __attribute__((visibility("hidden")));
 extern const uint16_t pool_class_bins[POOL_CLASSED] __attribute__((visibility("hidden")));
 
@@ -114,7 +114,7 @@ static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *
     return strata_busy_enter(&local->busy, &self->flushing);
 }
 
-/* For callers with a fallback: also fails where a full barrier is needed. Makes no call. */
+/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
     return strata_busy_try_enter(&local->busy, &self->flushing);
@@ -138,14 +138,15 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
 
 _Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all caches");
 
-/* The timeline shows, without a look-up, that the handle is still its stream's. */
+/* The stream cache of a known stream; NULL: none. Its timeline shows, without a look-up, that the handle is still its
+ * stream's. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
     pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
     return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
-/* Asks the driver for capture status and id. */
+/* As pool_stream_cache_at, for an unknown stream: asks the driver for capture status and id. */
 static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cache *local, CUstream handle,
                                                                  uint64_t *id)
 {
@@ -154,7 +155,7 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* The cache is the caller's, also for the next. */
+/* Counts a block from a cache. The cache is the caller's, also for pool_count_live. */
 static inline void pool_count_hit(pool_thread_cache *local, uint64_t bytes)
 {
     strata_own_word_add(&local->live_bytes, (int64_t)bytes);
@@ -167,7 +168,7 @@ static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int6
     strata_own_word_add(&local->live_beside_hits, blocks);
 }
 
-/* `local` may be NULL. */
+/* As pool_count_live; without `local`, in the pool's own counts. */
 static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     if (local) {
@@ -183,13 +184,13 @@ static inline strata_point pool_stream_cache_now(const pool_stream_cache *cache)
     return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
 }
 
-/* NULL: none. */
+/* The calling thread's cache, made if needed; NULL: it can have none. */
 static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 {
     return strata_per_thread_self(&self->thread_caches, strata_thread_current);
 }
 
-/* NULL: none yet. */
+/* The calling thread's cache; NULL: none yet. */
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
     return strata_per_thread_if_present(&self->thread_caches);
@@ -205,7 +206,7 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* Of a bin that is not empty. The cache is the caller's, also for the other functions of bins. */
+/* Takes the last extent of a bin that is not empty. The cache is the caller's, also for the other functions of bins. */
 static inline strata_entry *pool_bin_pop(const pool_heap *heap, pool_stream_cache *cache, pool_bin *bin, uint32_t *slot)
 {
     strata_entry *entry = bin->last;
@@ -223,7 +224,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return __builtin_expect(bin->granules == granules && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
 }
 
-/* For a request. Of its class any extent that suffices, which a class's bin has of one size. */
+/* Takes an extent for a request; NULL: none. A class's bin has extents of one size, perhaps too small a one. */
 static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream_cache *cache, uint64_t bytes,
                                               uint64_t *granules, uint32_t *slot)
 {
@@ -235,7 +236,7 @@ static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream
     return __builtin_expect(bin->granules > before && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
 }
 
-/* False: other size, or full. */
+/* Puts an extent into its bin. False: the bin has another size, or the cache is full. */
 static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
                                 uint64_t granules)
 {
@@ -290,20 +291,20 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
 /* Caches `rest` for the stream that now waits for it; NULL: frees it. */
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* If its place is free. */
+/* Gives the stream a cache, if no other stream has its place. */
 void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
 /* Keeps an extent, making room, or frees it; stores the cache in the handle's slot. */
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Frees everything. False: nothing. */
+/* Frees all that the thread caches for a stream. False: there was nothing. */
 bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline);
 
 /* Frees the large extent. `lock` is held. */
 void pool_stream_cache_give_large(pool *self, pool_thread_cache *local, const strata_timeline *timeline);
 
-/* map_lock is held. */
+/* Frees all that any thread caches, and the depot. map_lock is held. */
 void pool_thread_caches_flush(pool *self);
 
 /* Requires that no call is in flight. */

@@ -18,8 +18,8 @@ enum {
 
 typedef enum pool_ticket {
     TICKET_HELD,
-    TICKET_NONE, /* go on: nested call, or long wait */
-    TICKET_OVER, /* another thread's: search again */
+    TICKET_NONE, /* goes on without: nested call, or long wait */
+    TICKET_OVER, /* another thread's is over: search again */
 } pool_ticket;
 
 static pool_ticket take_ticket(pool *self)
@@ -48,7 +48,7 @@ static void release_ticket(pool *self, pool_ticket ticket)
 
 /* ---- returning chunks ---- */
 
-/* A chunk that can be returned. *slot: its memory; 0: useless. */
+/* Takes a chunk that can be returned. *slot: its memory; 0: it is useless, in no extent. */
 static bool take_whole(pool *self, const pool_release_terms *how, uint32_t number, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
@@ -66,7 +66,7 @@ static bool take_whole(pool *self, const pool_release_terms *how, uint32_t numbe
     return taken;
 }
 
-/* Makes it memory again; without host memory, the next try does. */
+/* Makes a chunk that was not returned memory again; without host memory, the next try does. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
@@ -83,7 +83,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->map_lock);
 }
 
-/* Then the chunk is in no extent; after a failure it still is in *slot. */
+/* Waits for a taken chunk's work. The chunk is in no extent then; after a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), strata_point_wait, self->device);
@@ -118,7 +118,7 @@ static strata_status give_back_chunk(pool *self, const pool_release_terms *how, 
     return STRATA_SUCCESS;
 }
 
-/* Until at least `enough` bytes were returned. What cannot go stays. False: nothing was returned. */
+/* Returns chunks until at least `enough` bytes have gone. What cannot go stays. False: nothing was returned. */
 static bool give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     const pool_release_terms how = {.may_wait = may_wait};
@@ -156,14 +156,15 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
-/* What `bytes` more would be over `most`. map_lock is held. */
+/* By how much `bytes` more would exceed `most`. map_lock is held. */
 static uint64_t over(const pool *self, uint64_t bytes, uint64_t most)
 {
     const uint64_t after = self->store.reserved + self->store.requested + bytes;
     return after > most ? after - most : 0;
 }
 
-/* A number for `bytes` within the limit, which then count as requested; else 0. */
+/* Returns a number for a chunk of `bytes`, which then count as requested; 0 beyond the limit, or without host memory.
+ */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
@@ -188,7 +189,8 @@ static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* 0 without host memory; the chunk may then be useless. map_lock is held. */
+/* Makes the chunk an extent and cuts the block out. 0 without host memory; the chunk may then be useless. map_lock is
+ * held. */
 static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
@@ -265,14 +267,14 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
-/* Returned memory may help. */
+/* Whether the chunk was refused for want of memory, so that returned memory may help. */
 static bool is_short(const pool_outcome *outcome)
 {
     const strata_status status = outcome->below.status;
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Returns complete chunks: `bytes` more are then within the overhead limit. */
+/* Returns complete chunks until `bytes` more are within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
@@ -282,7 +284,7 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
         give_back_chunks(self, more, false);
 }
 
-/* After returning chunks: what is over the limit, or all, if the source refuses. */
+/* Takes a chunk after returning others: as much as is over the limit, or all if the source refuses. */
 static pool_result take_chunk_instead(pool_search *search, bool may_wait)
 {
     pool *self = search->self;
@@ -296,7 +298,8 @@ static pool_result take_chunk_instead(pool_search *search, bool may_wait)
                : POOL_NOTHING;
 }
 
-/* Of the usual size, or just large enough; then after returning complete chunks, and in memory of the other side. */
+/* Takes a chunk of the usual size, or just large enough; then after returning complete chunks, and in memory of the
+ * other side. */
 static pool_result get_chunk(pool_search *search)
 {
     pool *self = search->self;
@@ -317,7 +320,7 @@ static pool_result get_chunk(pool_search *search)
     return found;
 }
 
-/* Once more, if the device has refused it; then after waiting for other chunks. */
+/* Tries once more if the device has refused the chunk; then after waiting for other chunks and returning them. */
 static pool_result get_chunk_waiting(pool_search *search)
 {
     pool *self = search->self;
@@ -331,7 +334,7 @@ static pool_result get_chunk_waiting(pool_search *search)
     return found == POOL_NOTHING && is_short(outcome) ? take_chunk_instead(search, true) : found;
 }
 
-/* If a chunk was made since the last look. */
+/* Searches again, if a chunk was made since the last search. */
 static pool_result find_rest(pool_search *search)
 {
     const uint64_t now = atomic_load_explicit(&search->self->counts.chunks_made, memory_order_relaxed);

@@ -13,7 +13,7 @@ static sampling *sampling_of(strata_fault_candidates *candidates)
     return (sampling *)(void *)((char *)candidates - offsetof(sampling, candidates));
 }
 
-/* False, text[room] unchanged, if the candidate and a note of further ones do not fit. */
+/* Appends a candidate. False, text[room] unchanged, if it and a note of further ones do not fit. */
 static bool append_candidate(char *text, size_t room, size_t *length, const strata_guard_finding *one)
 {
     enum { MORE = sizeof ", and 4294967295 more" };

@@ -32,8 +32,8 @@ enum {
     SAMPLE_ALIGNMENT = 256,   /* if neither the request nor an option asks for another */
     SAMPLE_ZONE = 512,        /* most checked bytes on each side, and most alignment: that of strata_malloc */
     SAMPLES_MOST = 4096,      /* upper bound of sample_blocks */
-    SAMPLES_REMEMBERED = 256, /* unmapped samples */
-    SAMPLE_CANDIDATES = 32,   /* after an illegal access */
+    SAMPLES_REMEMBERED = 256, /* unmapped samples that are remembered */
+    SAMPLE_CANDIDATES = 32,   /* most fault candidates after an illegal access */
 };
 
 /* Upper bound of `sample`. */
@@ -53,7 +53,7 @@ typedef enum sample_state {
     SAMPLE_ENDING,
 } sample_state;
 
-/* As array indices from 1; 0: none. */
+/* Neighbours in a list, as array indices from 1; 0: none. */
 typedef struct sample_link {
     uint32_t before, after;
 } sample_link;
@@ -62,7 +62,7 @@ typedef struct sample_list {
     uint32_t first, last;
 } sample_list;
 
-/* Guarded by the lock, except while one thread owns the sample. */
+/* A sampled block and its mapping. Guarded by the lock, except while one thread owns the sample. */
 typedef struct sample {
     sample_state state;
     bool is_mapped;
@@ -71,10 +71,10 @@ typedef struct sample {
     uint64_t mapped;                     /* bytes */
     CUmemGenericAllocationHandle handle; /* 0: released; the mapping alone keeps the memory */
     strata_block block;                  /* the user's view; generation 0: the allocation failed */
-    strata_block_id freed_id;            /* at the free: a layer above may have quarantined the block */
+    strata_block_id freed_id;            /* the block's identity at its free: a layer above may have quarantined it */
     strata_entry *entry;                 /* retired, from FREEING on; NULL: the allocation failed */
-    strata_point point;                  /* of the guard's stream; valid while LEAVING */
-    bool covered;                        /* by an event */
+    strata_point point;                  /* of the guard's stream, behind all uses; valid while LEAVING */
+    bool covered;                        /* an event covers the point */
     uint64_t number;                     /* order of becoming LIVE or LEAVING, from 1 */
     uint32_t allocated_at, freed_at;
     sample_link by_address, by_number; /* always guarded by the lock */
@@ -104,7 +104,7 @@ typedef struct sampling {
     unsigned char *zones; /* pinned: two zones a sample */
     uint64_t granule;
     bool rdma;
-    bool named; /* among the fault candidates */
+    bool named; /* this layer is among the process's fault candidates */
     _Atomic CUdeviceptr base;
     _Atomic uint64_t span; /* 0: not reserved yet */
 
@@ -112,10 +112,10 @@ typedef struct sampling {
     sample *samples; /* guarded by lock, up to the next empty line */
     size_t capacity; /* constant */
     uint64_t next;   /* where the search for addresses continues */
-    uint64_t number; /* the last one assigned */
+    uint64_t number; /* the last number given */
     uint64_t in_use;
     sample_list by_address;  /* samples in use */
-    uint32_t ahead;          /* the first at or behind `next`; 0: none */
+    uint32_t ahead;          /* the first sample at or behind `next`; 0: none */
     sample_list by_number;   /* samples with a number */
     freed_block *remembered; /* a ring of unmapped samples */
     uint64_t remembered_count;
@@ -141,23 +141,23 @@ static inline bool sampling_has(sampling *self, CUdeviceptr address)
 /* Makes what all samples share, if missing. */
 strata_status samples_open(sampling *self);
 
-/* Destroys it, unmaps all samples. */
+/* Destroys what samples_open made, and unmaps all samples. */
 void samples_close(sampling *self);
 
-/* For a block of `bytes`, within the limits; NULL: none. */
+/* Takes a free sample for a block of `bytes`, within the limits; NULL: none. */
 sample *sample_take(sampling *self, size_t bytes);
 
 /* The block's address in a taken sample, and its zones. */
 CUdeviceptr sample_address(const sample *one, size_t bytes, uint64_t alignment);
 void sample_zones(const sampling *self, const sample *one, checked_range zones[RED_ZONES], unsigned char **copies);
 
-/* A taken sample. */
+/* Maps a taken sample. */
 strata_status sample_map(sampling *self, sample *one);
 
-/* Its allocation failed, and no work touches it. */
+/* Gives up a sample whose allocation failed and that no work touches. */
 void sample_abandon(sampling *self, sample *one);
 
-/* *filling: work was submitted, whatever the status. */
+/* Fills the zones on the block's stream. *filling: work was submitted, whatever the status. */
 strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stream, bool *filling);
 
 /* Copies the zones on the guard's stream, after every use, and lets the sample leave. */
@@ -167,14 +167,14 @@ void sample_leave(sampling *self, sample *one);
 sample *sample_begin_free(sampling *self, const strata_block *block, strata_entry *entry, uint32_t freed_at);
 void sample_revive(sampling *self, sample *one);
 
-/* The deferred sample at `address`, for the calling thread. */
+/* Gives the calling thread the deferred sample at `address`. */
 sample *sample_claim_deferred(sampling *self, CUdeviceptr address);
 
 /* Ends the thread's ownership. */
 void sample_set(sampling *self, sample *one, sample_state state);
 
-/* After a reset of the device: the memory of all samples, also of blocks that were not freed, which then stay without.
- * Returns the bytes. */
+/* After a reset of the device, gives back the memory of all samples, also of blocks that were not freed, which then
+ * stay without. Returns the bytes. */
 uint64_t samples_give_back_lost(sampling *self);
 
 /* Unmaps complete leaving samples; never waits. *bytes: freed. Errors are raised, the work is retried later. */
@@ -186,13 +186,13 @@ strata_status samples_wait(sampling *self, size_t *bytes);
 /* The live block containing `address`. */
 bool samples_find(sampling *self, CUdeviceptr address, strata_block *out);
 
-/* Of the sampled blocks. */
+/* Adds the sampled blocks to the usage of the layers below. */
 void samples_add_usage(sampling *self, strata_usage *usage);
 
 /* Sampled blocks as findings of an illegal access: newest first, freed and live alternating, at most `room` of *all. */
 size_t samples_candidates(sampling *self, strata_guard_finding *candidates, size_t room, size_t *all);
 
-/* Zero: none. */
+/* The remembered free of a block; zero: none. */
 freed_block samples_remembered(sampling *self, const strata_block *block);
 
 /* The latest remembered free of a block that began at the address; zero: none. */
@@ -200,7 +200,7 @@ freed_block samples_remembered_at(sampling *self, CUdeviceptr address);
 
 /* ---- candidates.c ---- */
 
-/* For strata_fault_candidates. */
+/* Writes the layer's candidates, for strata_fault_candidates. */
 size_t sampling_name_candidates(strata_fault_candidates *candidates, char *text, size_t room);
 
 /* Reports the candidates, once, if `status` shows a stopped device. Returns `status`. */

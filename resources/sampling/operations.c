@@ -15,7 +15,7 @@
 
 enum { POLL_EACH = 16 }; /* allocations between polls while freed blocks wait */
 
-/* Without DEVICE_MEMORY the host accesses the memory. */
+/* What the owner must have: without DEVICE_MEMORY the host accesses the memory. */
 static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_DEVICE_MEMORY;
 
 /* ---- choosing allocations ---- */
@@ -29,7 +29,7 @@ static uint64_t scramble(uint64_t value)
     return value ^ value >> 31;
 }
 
-/* 1 ... 2N - 1, N on average. */
+/* Allocations to the next sample: 1 ... 2N - 1, N on average. */
 static uint64_t draw_gap(sampling *self, sampling_thread *thread_state)
 {
     uint64_t every = atomic_load_explicit(&self->every, memory_order_relaxed);
@@ -70,7 +70,7 @@ static strata_block facts_of(const sampling *self, const sample *one, const stra
     };
 }
 
-/* *filling: work was submitted to the stream. */
+/* Makes a block of a taken sample. *filling: work was submitted to the stream. */
 static strata_status make_block(sampling *self, sample *one, const strata_request *request, bool *filling)
 {
     *filling = false;
@@ -83,7 +83,8 @@ static strata_status make_block(sampling *self, sample *one, const strata_reques
     return status == STRATA_SUCCESS ? strata_block_create(&self->resource, &facts, &one->block) : status;
 }
 
-/* Waits for the fill of the zones, which no point covers. If the wait fails, the sample stays taken. */
+/* Gives up a sample after its zones' fill, which no point covers, is waited for. If the wait fails, the sample stays
+ * taken. */
 static void give_up(sampling *self, sample *one, const strata_request *request, strata_status why, bool filling)
 {
     if (!filling || strata_stream_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
@@ -108,7 +109,7 @@ static bool can_stand_in(const sampling *self)
            (below->ops->capabilities(below) & NEEDED) == NEEDED;
 }
 
-/* False: it cannot be sampled; errors are suppressed. */
+/* Serves a request with a sample. False: it cannot be sampled; errors are suppressed. */
 static bool sample_request(sampling *self, const strata_request *request, strata_block *out)
 {
     bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
@@ -144,7 +145,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Without memory below, waits for freed samples and retries. */
+/* Allocates below; if memory is short, waits for freed samples and tries again. */
 static strata_status allocate_below(sampling *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -183,7 +184,7 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
     return sampling_notice(self, allocate_below(self, request, out));
 }
 
-/* Work beyond the common path. */
+/* Whether there is work beyond the common path. */
 static inline bool wants_attention(sampling *self)
 {
     return atomic_load_explicit(&self->leaving, memory_order_relaxed) ||
@@ -216,8 +217,8 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
     return status == STRATA_SUCCESS ? strata_stream_point(&ref, upto) : status;
 }
 
-/* The guard's stream waits for everything that may touch the block. `finished`: the freeing stream's work is complete.
- */
+/* Lets the guard's stream wait for everything that may touch the block. `finished`: the freeing stream's work is
+ * complete. */
 static strata_status follow_uses(sampling *self, const strata_entry *entry, const strata_block *block, CUstream stream,
                                  bool finished)
 {
@@ -241,7 +242,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return status;
 }
 
-/* To the end of a capture. */
+/* Puts a free off to the end of a capture. */
 static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may perform it */
@@ -252,7 +253,7 @@ static strata_status defer(sampling *self, sample *one, const strata_block *bloc
     return status;
 }
 
-/* After a failure the sample is live. */
+/* Frees a block, or defers that. After a failure the sample is live. */
 static strata_status free_or_defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();
@@ -277,7 +278,7 @@ static void report_refused(sampling *self, const strata_block *block, strata_sta
     findings_report_refused(&self->log, block, status, &first, freed_at);
 }
 
-/* Addresses outside of the range are the business of the layers below. */
+/* Reports a refused free by address, if the address is in the range: others are for the layers below. */
 static bool sampling_address_refused(strata_resource *resource, CUdeviceptr address, bool freed)
 {
     sampling *self = (sampling *)resource;
@@ -379,7 +380,7 @@ static strata_status sampling_trim(strata_resource *resource, size_t keep_bytes,
     return sampling_notice(self, status);
 }
 
-/* Nothing else is kept free. */
+/* Returns memory only after a reset: nothing is kept free. */
 static uint64_t sampling_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
     (void)bytes;
@@ -424,7 +425,7 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
                        (unsigned long long)address);
 }
 
-/* A stopped device answers its error to any query. */
+/* Asks whether the device was stopped: it then answers any query with its error. */
 static strata_status query_stopped(sampling *self)
 {
     strata_call_scope scope;

@@ -24,7 +24,8 @@ static CUmemAllocationProp properties_of(const sampling *self)
     };
 }
 
-/* Memory to be registered with a network card must be made so. The context is current. */
+/* Asks for the granule, and whether memory can be registered with a network card: it must be made so. The context is
+ * current. */
 static strata_status query_device(sampling *self)
 {
     int rdma = 0;
@@ -54,7 +55,7 @@ static strata_status allocate_zones(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* The requested addresses, or half of them, and so on, down to twice the mappings. */
+/* Reserves the requested addresses, or half of them, and so on, down to twice the mappings. */
 static strata_status reserve_range(sampling *self)
 {
     CUdeviceptr base = 0;
@@ -73,7 +74,7 @@ static strata_status reserve_range(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* After a failure, the next try continues. open_lock is held. */
+/* Makes what all samples share. After a failure, the next try continues. open_lock is held. */
 static strata_status make_shared(sampling *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -123,7 +124,7 @@ static uint32_t index_of(const sampling *self, const sample *one)
     return one ? (uint32_t)(one - self->samples) + 1 : 0;
 }
 
-/* Before `ahead`; NULL: at the end. */
+/* Inserts a sample before `ahead`; NULL: at the end. */
 static void insert_by_address(sampling *self, sample *one, sample *ahead)
 {
     uint32_t index = index_of(self, one);
@@ -148,7 +149,7 @@ static uint64_t end_of(const sampling *self, const sample *one)
     return one->start + one->mapped + self->granule - atomic_load_explicit(&self->base, memory_order_relaxed);
 }
 
-/* The next in the circle with room for a mapping and the granule behind it. */
+/* Finds the next addresses in the circle with room for a mapping and the granule behind it. False: there are none. */
 static bool find_addresses(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
@@ -266,7 +267,7 @@ void sample_zones(const sampling *self, const sample *one, checked_range zones[R
 
 /* ---- mappings ---- */
 
-/* The context is current. */
+/* Makes and maps a sample's memory. *call: the last driver call. The context is current. */
 static CUresult map_memory(const sampling *self, sample *one, const char **call)
 {
     const CUmemAllocationProp properties = properties_of(self);
@@ -399,7 +400,7 @@ static bool check_zone(const sample *one, const checked_range *zone, const unsig
     return changed != 0;
 }
 
-/* Once. Returns how many findings are to be reported. */
+/* Checks a sample's copied zones, once. Returns how many findings are to be reported. */
 static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[RED_ZONES])
 {
     checked_range zones[RED_ZONES];
@@ -453,8 +454,8 @@ void sample_abandon(sampling *self, sample *one)
     strata_lock_release(&self->lock);
 }
 
-/* Of a block that the calling thread has retired. If the block was found before its allocation returned, the sample is
- * about to be LIVE: the held lock is released for a moment. */
+/* The sample of a block that the calling thread has retired. If the block was found before its allocation returned, the
+ * sample is about to be LIVE: the held lock is released for a moment. */
 static sample *at_address(sampling *self, CUdeviceptr address, sample_state state)
 {
     for (unsigned spins = 0;;) {
@@ -510,7 +511,7 @@ void sample_set(sampling *self, sample *one, sample_state state)
 
 /* ---- ending ---- */
 
-/* Up to `number`. *others: threads work on some. The lock is held. */
+/* The first leaving sample up to `number`; NULL: none. *others: threads work on some. The lock is held. */
 static sample *first_leaving(sampling *self, uint64_t number, bool *others)
 {
     sample *first = NULL;
@@ -546,7 +547,7 @@ static bool is_complete(sample *one)
     return strata_point_seen_complete(one->point);
 }
 
-/* Reports its completion and frees its entry. */
+/* Reports a block's completion and frees its entry. */
 static void finish_block(sampling *self, const sample *one)
 {
     if (!one->entry)
@@ -561,7 +562,7 @@ static freed_block freed_block_of(const sample *one)
     return (freed_block){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
-/* After a failure it is still the thread's. */
+/* Unmaps and frees the thread's sample. After a failure it is still the thread's. */
 static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes)
 {
     strata_status status = unmap(self, one);
@@ -578,7 +579,7 @@ static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes
     return STRATA_SUCCESS;
 }
 
-/* The thread's last error stays that of the failure. */
+/* Reports findings; the thread's last error stays that of `status`. */
 static void report_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
 {
     if (status != STRATA_SUCCESS)
@@ -588,8 +589,8 @@ static void report_after(const sampling *self, strata_status status, const strat
         strata_error_suppress_end(false);
 }
 
-/* Ends the thread's complete sample, or lets it leave later. Findings are reported last: other threads wait for the
- * sample, and the callback may wait for them. */
+/* Ends the thread's complete sample, or puts it back among the leaving ones. Findings are reported last: other threads
+ * wait for the sample, and the callback may wait for them. */
 static strata_status finish_sample(sampling *self, sample *one, size_t *bytes)
 {
     strata_guard_finding findings[RED_ZONES];
@@ -648,7 +649,7 @@ strata_status samples_wait(sampling *self, size_t *bytes)
     }
 }
 
-/* Tries twice: there is no later opportunity. */
+/* Unmaps a sample, in two tries: there is no later opportunity. */
 static void unmap_for_good(sampling *self, sample *one)
 {
     for (int tries = 0; tries < TRIES_TO_END; tries++)
@@ -673,7 +674,7 @@ static void destroy_shared(sampling *self)
     strata_call_scope_leave(&scope);
 }
 
-/* False: a thread works on it, or it has no memory. */
+/* Takes a sample for samples_give_back_lost. False: a thread works on it, or it has no memory. */
 static bool take_lost(sampling *self, sample *one, sample_state *before)
 {
     strata_lock_take(&self->lock);
@@ -754,7 +755,7 @@ void samples_add_usage(sampling *self, strata_usage *usage)
         usage->reserved_peak = usage->reserved_bytes;
 }
 
-/* The next freed or live one from *from on, which moves, newest first; NULL: none. The lock is held. */
+/* The next freed or live sample from *from on, which moves, newest first; NULL: none. The lock is held. */
 static const sample *next_candidate(const sampling *self, bool freed, uint32_t *from)
 {
     for (const sample *one; (one = sample_at(self, *from));) {
@@ -778,8 +779,8 @@ static strata_guard_finding candidate_of(const freed_block *memory, bool freed)
 }
 
 typedef struct candidate_walk {
-    uint32_t live, freed; /* looked at next */
-    uint64_t remembered;  /* number so far */
+    uint32_t live, freed; /* samples to look at next */
+    uint64_t remembered;  /* how many of the ring were taken */
     bool turn;            /* a freed one is next */
 } candidate_walk;
 
@@ -847,7 +848,7 @@ freed_block samples_remembered(sampling *self, const strata_block *block)
     return found;
 }
 
-/* Of those still mapped the latest, else of the ring, newest first. */
+/* Looks at samples that are still mapped, then at the ring, newest first. */
 freed_block samples_remembered_at(sampling *self, CUdeviceptr address)
 {
     const sample *latest = NULL;

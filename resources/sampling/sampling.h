@@ -8,13 +8,14 @@
 
 struct strata_device;
 
-/* NULL: the options are valid. */
+/* What is wrong with the options; NULL: they are valid. */
 const char *sampling_options_problem(const strata_guard_options *options);
 
 strata_status sampling_create(struct strata_device *device, const strata_guard_options *options, strata_resource **out);
 bool sampling_is_one(const strata_resource *resource);
 
-/* Of a sampling guard: its findings, strata_guard_check up to their count, and strata_guard_fault_candidates_print. */
+/* For a sampling guard: its findings, strata_guard_check without their count, and strata_guard_fault_candidates_print.
+ */
 findings_log *sampling_findings(strata_resource *resource);
 strata_status sampling_check(strata_resource *resource);
 void sampling_print_candidates(strata_resource *resource, strata_write_callback write, void *data);

@@ -1,3 +1,4 @@
+/* The statistics layer: its structs, and what its files share. tag_counters.h explains the counters. */
 #ifndef STRATA_RESOURCES_STATISTICS_INTERNAL_H
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
@@ -12,7 +13,7 @@ enum {
     STRATA_STATISTICS_VALUES = 18,
     STRATA_STATISTICS_SCOPE_SLOTS = 2048,  /* open scopes, and closed ones with live blocks */
     STRATA_STATISTICS_STACK_CHUNKS = 1024, /* of counters of 1024 call stacks each */
-    /* What an allocation has beside its tag. */
+    /* Bits of `detail`: what an allocation has beside its tag. */
     STRATA_STATISTICS_STACKS = 1,
     STRATA_STATISTICS_SCOPES = 2, /* a thread has entered a scope; never cleared */
 };
@@ -32,7 +33,7 @@ typedef struct strata_statistics {
     _Atomic uint64_t graph_events[STRATA_GRAPH_EVENT_KINDS], graph_failures; /* any thread, relaxed */
     strata_tag_counters counters;
     strata_per_thread entered;                                                /* the scope of each thread */
-    strata_lock scopes_lock;                                                  /* of opening and closing */
+    strata_lock scopes_lock;                                                  /* held to open and close scopes */
     _Atomic(strata_statistics_scope *) scopes[STRATA_STATISTICS_SCOPE_SLOTS]; /* 0: none; written with the last
                                                                                  reference, or under the lock */
     _Atomic(strata_statistics_stack_counters *) stacks[STRATA_STATISTICS_STACK_CHUNKS]; /* each set once */
@@ -98,10 +99,10 @@ static inline bool strata_statistics_origin_has_detail(uint64_t origin)
 
 extern const char strata_statistics_name[]; /* in this layer's ops alone */
 
-/* For public functions. Errors: FORKED, INVALID_VALUE for another layer. */
+/* Begins a public function. Errors: FORKED, INVALID_VALUE for another layer. */
 strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self);
 
-/* False: the scope is not open. The record `all` has the sum of all tags. */
+/* Reads a record's counters in a scope. False: the scope is not open. The record `all` has the sum of all tags. */
 bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out);
 
@@ -116,14 +117,14 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to);
 
 /* ---- thread_scopes.c ---- */
 
-/* The thread's; NULL: none. */
+/* The scope that the thread has entered; NULL: none. */
 strata_statistics_scope *strata_statistics_entered(strata_statistics *self);
 size_t strata_statistics_entered_bytes(void);
 
-/* After an allocation in the scope; its slot. */
+/* Counts an allocation in a scope and those around it. Returns the scope's slot. */
 uint32_t strata_statistics_scope_count(strata_statistics_scope *scope, size_t bytes, size_t requested);
 
-/* Before a free; then with its outcome. */
+/* Called before the free of a block in a scope; then with its outcome. */
 strata_statistics_scope *strata_statistics_scope_uncount(strata_statistics *self, uint32_t slot, size_t bytes);
 void strata_statistics_scope_freed(strata_statistics_scope *scope, size_t bytes, bool freed);
 
@@ -132,22 +133,22 @@ typedef struct strata_statistics_scope_facts {
     strata_statistics_counters counters;
 } strata_statistics_scope_facts;
 
-/* The next open scope after *slot, initially 0. */
+/* Finds the next open scope after *slot, initially 0. False: no more. */
 bool strata_statistics_next_scope(strata_statistics *self, uint32_t *slot, strata_statistics_scope_facts *facts);
 void strata_statistics_end_scopes(strata_statistics *self);
 
 /* ---- stacks.c ---- */
 
-/* Makes room for the call stack's counters. Returns 0 for 0, and without host memory. */
+/* Makes room for the call stack's counters, and returns it; 0 for 0, and without host memory. */
 uint32_t strata_statistics_stack_open(strata_statistics *self, uint32_t call_stack);
 
-/* Of an open call stack: after an allocation, before a free, and after a free that failed. */
+/* Count for an open call stack: after an allocation, before a free, and after a free that failed. */
 void strata_statistics_stack_count(strata_statistics *self, uint32_t call_stack, strata_tag tag,
                                    const strata_block *made);
 void strata_statistics_stack_uncount(strata_statistics *self, uint32_t call_stack, size_t bytes);
 void strata_statistics_stack_live(strata_statistics *self, uint32_t call_stack, size_t bytes);
 
-/* Of each call stack with allocations so far. */
+/* Visits each call stack with allocations so far. */
 typedef void strata_statistics_stack_visit(uint32_t call_stack, strata_tag tag,
                                            const strata_statistics_counters *counters, void *data);
 void strata_statistics_each_stack(strata_statistics *self, strata_statistics_stack_visit *visit, void *data);

@@ -21,7 +21,7 @@ enum { FIRST_ROOM = 256, MOST_LOGGED = 16 };
 
 /* ---- walking ---- */
 
-/* From *slot on, in this layer's view. */
+/* Finds the next live block from *slot on, in this layer's view. False: no more. */
 static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t end, strata_block *block,
                       uint32_t *call_stack)
 {
@@ -207,7 +207,7 @@ static void emit_group(strata_emitter *to, const leak_group *group)
     strata_emit_object_end(to);
 }
 
-/* Several processes may report to one file. */
+/* Writes the report. It names the process: several may report to one file. */
 static void emit_leaks(strata_emitter *to, const strata_statistics *self, const leak_list *list)
 {
     strata_emit_count(to, "process", (uint64_t)getpid());
@@ -307,8 +307,8 @@ typedef struct joined_frames {
     size_t used;
 } joined_frames;
 
-/* Without the folders of source files: a message must reach the frames of the program, which come after the library's
- * own where it is linked in. */
+/* Appends a frame, without the folders of source files: a message must reach the frames of the program, which come
+ * after the library's own where it is linked in. */
 static void join(const char *text, void *data)
 {
     joined_frames *to = data;
@@ -345,7 +345,7 @@ static void report_to_log(const leak_list *list)
                                    list->count - logged);
 }
 
-/* To STRATA_REPORT, or to standard error if leaks=log has no callback to call. */
+/* Writes the report to STRATA_REPORT, or to standard error if leaks=log has no callback to call. */
 static void report_in_words(const strata_statistics *self, const leak_list *list)
 {
     static const char title[] = "statistics: blocks that are still live\n";
@@ -383,8 +383,8 @@ void strata_statistics_end_refused(strata_resource *resource)
         report(self);
 }
 
-/* Runs after all exit handlers: memory freed there is no leak. The driver, gone by then, is not called. A forked child
- * has no blocks, and the lock may have been held at the fork. */
+/* Reports after all exit handlers: memory freed there is no leak. The driver, gone by then, is not called. A forked
+ * child has no blocks, and the lock may have been held at the fork. */
 static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)

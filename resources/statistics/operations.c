@@ -33,7 +33,7 @@ static inline void write_facts(const strata_statistics *self, strata_statistics_
     atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack, scope), memory_order_release);
 }
 
-/* Without an account. The tag's record comes first: the free can then be counted. */
+/* Allocates for a thread without an account. The tag's record comes first: the free can then be counted. */
 static __attribute__((noinline)) strata_made allocate_shared(strata_statistics *self, const strata_request *request,
                                                              uint32_t call_stack, strata_statistics_scope *scope,
                                                              strata_block *out)
@@ -57,7 +57,7 @@ static __attribute__((noinline)) strata_made allocate_shared(strata_statistics *
     return made;
 }
 
-/* An empty block is not counted. */
+/* Counts an allocation, but not an empty block's. */
 static inline __attribute__((always_inline)) void
 count_allocation(strata_statistics *self, strata_tag_counters_thread *local, strata_tag_counters_account *account,
                  strata_entry *entry, const strata_block *made, uint32_t call_stack, strata_statistics_scope *scope)
@@ -71,7 +71,7 @@ count_allocation(strata_statistics *self, strata_tag_counters_thread *local, str
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
-/* With call stacks or scopes, or to look up the account. */
+/* Allocates with call stacks or scopes, or looks up the account. */
 static __attribute__((noinline)) strata_made allocate_slow(strata_statistics *self, const strata_request *request,
                                                            strata_block *out)
 {
@@ -134,7 +134,7 @@ static strata_made statistics_allocate_plain(strata_resource *resource, size_t b
     return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
-/* Tag 0's if a free names a tag without allocations. */
+/* A tag's record; tag 0's if a free names a tag without allocations. */
 static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
     strata_tag_counters_record *record = strata_tag_counters_find(&self->counters, tag);
@@ -174,7 +174,7 @@ static __attribute__((cold, noinline)) strata_status count_free_failure(strata_s
     return status;
 }
 
-/* The block was counted as freed and is live. */
+/* Counts a failed free: its block was counted as freed, and is live. */
 static __attribute__((cold, noinline)) strata_status take_back_free(strata_statistics *self, strata_tag tag,
                                                                     size_t bytes, strata_status status)
 {
@@ -187,7 +187,7 @@ static __attribute__((cold, noinline)) strata_status take_back_free(strata_stati
     return count_free_failure(self, status);
 }
 
-/* Of a block that is not live here: unknown, or freed by address before its allocation returned here. */
+/* Frees a block that is not live here: unknown, or freed by address before its allocation returned here. */
 static __attribute__((noinline)) strata_status deallocate_unknown(strata_statistics *self, const strata_block *block,
                                                                   CUstream stream)
 {
@@ -201,7 +201,7 @@ static __attribute__((noinline)) strata_status deallocate_unknown(strata_statist
     return status;
 }
 
-/* One of several frees of a block takes its scope out of its origin. */
+/* Takes a block's scope out of its origin: one of several frees does. */
 static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t origin)
 {
     return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation) &&
@@ -209,7 +209,7 @@ static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Of a block with a scope or a call stack. */
+/* Frees a block with a scope or a call stack. */
 static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics *self, const strata_block *block,
                                                                CUstream stream, uint64_t origin, size_t bytes)
 {
@@ -236,8 +236,8 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics
     return take_back_free(self, tag, bytes, status);
 }
 
-/* Counted before: another thread may get the memory before the free returns, and the peak must not have both. Calls in
- * place of the common path are tail calls: few registers are saved. */
+/* Counts the free before it: another thread may get the memory before the free returns, and the peak must not have
+ * both. Calls in place of the common path are tail calls: few registers are saved. */
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     strata_statistics *self = (strata_statistics *)resource;
@@ -256,7 +256,7 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : take_back_free(self, tag, bytes, status);
 }
 
-/* Of a counted block. */
+/* Frees a counted block. */
 static inline __attribute__((always_inline)) strata_status free_below(strata_statistics *self,
                                                                       const strata_block *block, strata_entry *entry,
                                                                       strata_timeline *timeline, strata_tag tag,
@@ -269,7 +269,7 @@ static inline __attribute__((always_inline)) strata_status free_below(strata_sta
     return take_back_free(self, tag, bytes, status);
 }
 
-/* The block was counted, and the thread left a window with it. */
+/* Frees a counted block with which the thread left a window. */
 static __attribute__((noinline)) strata_status step_and_free(strata_statistics *self, const strata_block *block,
                                                              strata_entry *entry, strata_timeline *timeline,
                                                              strata_tag tag, size_t bytes)
@@ -280,7 +280,7 @@ static __attribute__((noinline)) strata_status step_and_free(strata_statistics *
     return free_below(self, block, entry, timeline, tag, bytes);
 }
 
-/* With several tags: in a function of its own, whose registers the other path need not save. */
+/* Frees for a thread with several tags: in a function of its own, whose registers the other path need not save. */
 static __attribute__((noinline)) strata_status free_of_both(strata_statistics *self, const strata_block *block,
                                                             strata_entry *entry, strata_timeline *timeline,
                                                             strata_tag_counters_account *account, size_t bytes)
@@ -292,7 +292,7 @@ static __attribute__((noinline)) strata_status free_of_both(strata_statistics *s
     return free_below(self, block, entry, timeline, tag, bytes);
 }
 
-/* Of any block. */
+/* Frees any block. */
 static __attribute__((noinline)) strata_status free_general(strata_resource *resource, const strata_block *block,
                                                             strata_entry *entry, strata_timeline *timeline)
 {

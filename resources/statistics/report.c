@@ -73,7 +73,8 @@ static uint64_t counter_value(size_t which, const strata_statistics_counters *co
     }
 }
 
-/* Asks the owner only here: frees cost nothing. The retired bytes are valid even if the driver's query failed. */
+/* The retired bytes. Only here is the owner asked: frees cost nothing. The bytes are valid even if the driver's query
+ * failed. */
 static strata_status get_retired(const strata_resource *resource, uint64_t *value)
 {
     strata_resource *upstream = resource->upstream;

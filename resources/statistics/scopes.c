@@ -46,7 +46,8 @@ static uint32_t larger_room(const strata_tag_counters_record *record, uint32_t s
     return scope_count > 2 * record->room ? scope_count : 2 * record->room;
 }
 
-/* Where a record has too little, into other_scopes. False without host memory. records_lock alone is held. */
+/* Allocates scopes, into other_scopes, for records with too little room. False without host memory. records_lock alone
+ * is held. */
 static bool allocate_room(strata_tag_counters *counters, uint32_t scope_count)
 {
     for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
@@ -70,7 +71,7 @@ static void use_room(strata_tag_counters_record *record, uint32_t scope_count)
     record->room = larger_room(record, scope_count);
 }
 
-/* records_lock alone is held. */
+/* Frees what other_scopes have. records_lock alone is held. */
 static void free_other_scopes(strata_tag_counters *counters)
 {
     for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
@@ -104,7 +105,8 @@ bool strata_tag_counters_push(strata_tag_counters *counters)
     return room;
 }
 
-/* The scope is open, the sums are taken. An allocation that counts may still be on its way to the totals. */
+/* Reads a record in an open scope, after the sums were taken. An allocation that counts may still be on its way to the
+ * totals. */
 static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {

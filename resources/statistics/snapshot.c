@@ -23,7 +23,7 @@ static void close_windows(strata_tag_counters *counters)
     }
 }
 
-/* To what the thread that last left its window reached since. */
+/* Raises a peak to what the thread that last left its window reached since. */
 static void raise_peak(strata_tag_counters_record *record, unsigned unit)
 {
     for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
@@ -35,7 +35,7 @@ static void raise_peak(strata_tag_counters_record *record, unsigned unit)
     }
 }
 
-/* The record of all tags comes last: its aliases are set by then. */
+/* Sets a record's windows to the current values. That of all tags comes last: its aliases are set by then. */
 static void open_windows(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;

@@ -5,7 +5,7 @@
 
 enum { CHUNK = 1024 };
 
-/* Any thread, relaxed. */
+/* A call stack's numbers. Any thread, relaxed. */
 struct strata_statistics_stack_counters {
     _Atomic int64_t bytes, bytes_peak, bytes_total;
     _Atomic int64_t blocks, blocks_peak, blocks_total;

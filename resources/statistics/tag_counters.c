@@ -9,10 +9,11 @@ enum {
     FIRST_TABLE = 16,
     FIRST_SCOPES = 4,
     FINEST = 16,
-    EXACT_STEPS = 64,     /* of a thread, with width 0 */
-    PART_STEPS = 4096,    /* of a thread, with a width of at most a part of its value */
+    EXACT_STEPS = 64,     /* steps of a thread with width 0 */
+    PART_STEPS = 4096,    /* steps of a thread with a width of at most a part of its value */
     LEAST_WIDTH = 1 << 9, /* bytes */
-    NARROW_STEPS = 1024,  /* after the windows of all threads were emptied twice within as many allocations */
+    NARROW_STEPS =
+        1024, /* steps with narrow windows, after those of all threads were emptied twice within as many allocations */
 };
 
 /* ---- records and accounts ---- */
@@ -51,7 +52,7 @@ static void free_record(strata_tag_counters_record *record)
     strata_host_free(record);
 }
 
-/* records_lock is held, or the counters are not shared yet: no scope is opened meanwhile. */
+/* Makes a record. records_lock is held, or the counters are not shared yet: no scope is opened meanwhile. */
 static strata_tag_counters_record *make_record(strata_tag_counters *counters, strata_tag tag)
 {
     const uint32_t scope_count = strata_tag_counters_scopes(counters);
@@ -70,7 +71,7 @@ static strata_tag_counters_record *make_record(strata_tag_counters *counters, st
     return record;
 }
 
-/* records_lock is held. */
+/* Shows a record to all threads. records_lock is held. */
 static void enter_record(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     _Atomic(strata_tag_counters_record *) *chain = chain_of(counters, record->tag);
@@ -170,7 +171,7 @@ static strata_tag_counters_account *allocate_account(void)
     return strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof(strata_tag_counters_account));
 }
 
-/* False without host memory, nothing left. */
+/* Allocates a thread's account, and with `first` its alias. False without host memory: nothing is left. */
 static bool allocate_accounts(bool first, new_accounts *out)
 {
     *out = (new_accounts){allocate_account(), first ? allocate_account() : NULL};
@@ -189,7 +190,7 @@ static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_
     counter_store(&to->low, counter_load(&from->low));
 }
 
-/* At a second account, the one for all tags gets its own numbers. */
+/* Gives the thread's account for all tags its own numbers, at its second account. */
 static strata_tag_counters_account *split_from(strata_tag_counters_account *first)
 {
     strata_tag_counters_account *all = first->alias;
@@ -252,7 +253,7 @@ static void count_window(strata_tag_counters_record *record, const strata_tag_co
     record->most[unit] += window.above - account->most[unit];
 }
 
-/* `around` is of the current value. */
+/* Sets an account's window; `around` is relative to the current value. */
 static void set_window(strata_tag_counters_account *account, unsigned unit, extent around)
 {
     strata_tag_counters_gauge *gauge = gauge_of(account, unit);
@@ -279,7 +280,7 @@ static void note_change(strata_tag_counters_account *account, bool wide)
     }
 }
 
-/* From the account's current value to the peak, if all other threads are at their windows' upper ends. */
+/* Room from the account's current value to the peak, if all other threads are at their windows' upper ends. */
 static int64_t room_to_peak(const strata_tag_counters_record *record, strata_tag_counters_account *account,
                             unsigned unit)
 {
@@ -298,7 +299,7 @@ static int64_t least_room(strata_tag_counters_account *account, unsigned unit)
     return account->alias ? smaller(room, room_to_peak(account->alias->record, account, unit)) : room;
 }
 
-/* The account has its numbers. */
+/* Whether threads in their windows could exceed a peak. The account has its numbers. */
 static bool may_exceed_peak(strata_tag_counters_account *account)
 {
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
@@ -310,7 +311,8 @@ static bool may_exceed_peak(strata_tag_counters_account *account)
     return false;
 }
 
-/* Half of the room, for a window that is to hold `bytes` more: less would be left soon. */
+/* Half of the room below the peak, for a window that is to hold `bytes` more. False if that does not fit: less would be
+ * left soon. */
 static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64_t blocks,
                       int64_t room[STRATA_TAG_COUNTERS_UNITS])
 {
@@ -324,8 +326,8 @@ static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64
     return true;
 }
 
-/* A 16th of the account's value, until the thread has taken the lock so often that others wait for it: threads that
- * each hold little, and never all at once, find no room below the peak. */
+/* The most width: a 16th of the account's value, until the thread has taken the lock so often that others wait for it:
+ * threads that each hold little, and never all at once, find no room below the peak. */
 static int64_t part_of(const strata_tag_counters_thread *local, strata_tag_counters_account *account, unsigned unit)
 {
     if (local->small_steps >= PART_STEPS)
@@ -353,7 +355,7 @@ static void set_windows(strata_tag_counters *counters, const strata_tag_counters
     note_change(account, wide);
 }
 
-/* Large blocks leave every window, so they make none wider. */
+/* Makes the thread's windows wider after many steps. Large blocks leave every window, so they do not count. */
 static void widen(strata_tag_counters *counters, strata_tag_counters_thread *local, size_t bytes)
 {
     if (local->start != counters->starts) {
@@ -371,7 +373,7 @@ static void widen(strata_tag_counters *counters, strata_tag_counters_thread *loc
     local->width = wanted < STRATA_TAG_COUNTERS_WIDTH ? wanted : STRATA_TAG_COUNTERS_WIDTH;
 }
 
-/* Allocations by threads with an account. */
+/* Counts the allocations by threads with an account. */
 static uint64_t count_allocations(strata_tag_counters *counters)
 {
     uint64_t all = 0;
@@ -381,8 +383,8 @@ static uint64_t count_allocations(strata_tag_counters *counters)
     return all;
 }
 
-/* Windows may be wide again at once, if the last ones held for long: use that rises and falls below the peak is the
- * same as before. */
+/* Empties all windows. They may be wide again at once, if the last ones held for long: use that rises and falls below
+ * the peak is the same as before. */
 static void empty_windows(strata_tag_counters *counters)
 {
     const uint64_t allocations = count_allocations(counters);

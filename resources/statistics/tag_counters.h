@@ -48,8 +48,8 @@ enum {
 
 typedef struct strata_tag_counters_record strata_tag_counters_record;
 
-/* Unless noted, the account's thread writes and any thread reads a recent value. A record's own account is written
- * under the lock. */
+/* A number of an account, and its window. Unless noted, the account's thread writes and any thread reads a recent
+ * value. A record's own account is written under the lock. */
 typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
     _Atomic int64_t top;       /* highest current since the window was set by its thread */
@@ -61,7 +61,7 @@ typedef struct strata_tag_counters_account {
     strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts for all tags */
     strata_tag tag;                                             /* constant */
-    uint64_t change;                                            /* its last one in the record; under the lock */
+    uint64_t change;                           /* number of its last change in the record; under the lock */
     int64_t counted[2], most[2];               /* in the record's sums: the window's ends; under the lock */
     strata_tag_counters_record *record;        /* constant */
     struct strata_tag_counters_account *next;  /* in the record's list; constant once inserted */
@@ -69,14 +69,14 @@ typedef struct strata_tag_counters_account {
                                                   tag's has the numbers; under the lock */
 } strata_tag_counters_account;
 
-/* Unless noted, for its thread only. */
+/* A thread's accounts. Used by its thread alone, unless noted. */
 typedef struct strata_tag_counters_thread {
     strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
-    strata_tag_counters_account *untagged; /* of tag 0; NULL before its first block */
+    strata_tag_counters_account *untagged; /* the account of tag 0; NULL before its first block */
     strata_tag_counters_account **table;   /* by tag; open addressing, mask + 1 entries */
     uint32_t mask, count;
-    uint32_t small_steps;                             /* out of a window, since `start` */
+    uint32_t small_steps;                             /* steps out of a window by small blocks, since `start` */
     uint64_t start;                                   /* the counters' `starts` at the last step */
     int64_t width;                                    /* bytes */
     _Atomic int64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* any thread reads */
@@ -96,10 +96,10 @@ struct strata_tag_counters_record {
     strata_tag_counters_record *chain;               /* of a hash value; constant */
     _Atomic(strata_tag_counters_record *) next;      /* in order of creation; set under the lock */
     _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
-    int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all `counted`; under the lock */
-    int64_t most[STRATA_TAG_COUNTERS_UNITS];         /* of all `most`; under the lock */
+    int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* sum of all accounts' `counted`; under the lock */
+    int64_t most[STRATA_TAG_COUNTERS_UNITS];         /* sum of all accounts' `most`; under the lock */
     bool wide;                                       /* a window may be wide; under the lock */
-    uint64_t changes;                                /* of the sums; under the lock */
+    uint64_t changes;                                /* number of changes of the sums; under the lock */
     int64_t peak[STRATA_TAG_COUNTERS_UNITS];         /* of the innermost scope; under the lock */
     strata_tag_counters_scope *scopes;               /* under the lock */
     uint32_t room;                                   /* for scopes; changes under both locks */
@@ -110,7 +110,7 @@ struct strata_tag_counters_record {
 typedef struct strata_tag_counters {
     strata_per_thread threads;
     strata_tag_counters_record *all; /* constant */
-    strata_lock records_lock; /* of making records and opening scopes: memory is allocated under this one alone */
+    strata_lock records_lock; /* held to make records and open scopes: memory is allocated under this one alone */
     /* Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
     uint32_t scope_count; /* open scopes; guarded by the lock; grows under both */
@@ -128,27 +128,27 @@ typedef struct strata_tag_counters_numbers {
     int64_t total_bytes, total_requested, total_blocks;
 } strata_tag_counters_numbers;
 
-/* Of a zeroed struct. False without host memory, nothing left. */
+/* Begins a zeroed struct. False without host memory: nothing is left. */
 bool strata_tag_counters_init(strata_tag_counters *counters);
 
 /* No call may be in flight. */
 void strata_tag_counters_destroy(strata_tag_counters *counters);
 
-/* NULL: no block ever had the tag. */
+/* A tag's record; NULL: no block ever had the tag. */
 strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counters, strata_tag tag);
 
-/* Creates a missing record; NULL without host memory. */
+/* A tag's record, created if missing; NULL without host memory. */
 strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag);
 
 /* The thread's account, created if missing; NULL without host memory. */
 strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                       strata_tag tag);
 
-/* For a thread that left a window with a block of so many bytes. */
+/* Sets windows anew for a thread that left one with a block of so many bytes. */
 void strata_tag_counters_step(strata_tag_counters *counters, strata_tag_counters_thread *local,
                               strata_tag_counters_account *account, size_t bytes);
 
-/* In the record's own account. */
+/* Count in the record's own account, for threads that have none. */
 void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested);
 void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes);
@@ -156,13 +156,13 @@ void strata_tag_counters_live_shared(strata_tag_counters *counters, strata_tag_c
 
 /* ---- scopes: 0 is everything since init, n the n-th open scope ---- */
 
-/* False without host memory. */
+/* Opens a scope. False without host memory. */
 bool strata_tag_counters_push(strata_tag_counters *counters);
 
 /* Reads and ends the innermost scope; false: none is open. */
 bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers);
 
-/* Every peak becomes what is live. */
+/* Sets every peak to what is live. */
 void strata_tag_counters_reset_peaks(strata_tag_counters *counters);
 
 static inline uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
@@ -173,11 +173,11 @@ static inline uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
     return scope_count;
 }
 
-/* Record NULL: zeros. Scope UINT32_MAX: innermost. False: it is not open. */
+/* Reads a record's numbers in a scope. Record NULL: zeros. Scope UINT32_MAX: the innermost. False: it is not open. */
 bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                               strata_tag_counters_numbers *numbers);
 
-/* In order of creation; NULL gives the first. */
+/* The next tag's record, in order of creation; NULL gives the first. */
 strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counters,
                                                      const strata_tag_counters_record *record);
 
@@ -185,7 +185,7 @@ void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t count
 
 /* ---- shared by the files of the counters ---- */
 
-/* Each record's sum becomes what was live at one moment. The lock is held. */
+/* Sets each record's sum to what was live at one moment. The lock is held. */
 void strata_tag_counters_take_sums(strata_tag_counters *counters);
 
 static inline int64_t counter_load(const _Atomic int64_t *number)
@@ -215,8 +215,8 @@ static inline strata_tag_counters_gauge *gauge_of(strata_tag_counters_account *a
     return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
 }
 
-/* Live at once with the others' lower ends: the highest value if no other account changed the record since this one
- * did. */
+/* A gauge's value that was live at once with the others' lower ends: the highest value if no other account changed the
+ * record since this one did. */
 static inline int64_t gauge_reached(const strata_tag_counters_record *record,
                                     const strata_tag_counters_account *account, strata_tag_counters_gauge *gauge)
 {
@@ -224,7 +224,7 @@ static inline int64_t gauge_reached(const strata_tag_counters_record *record,
     return account->change == record->changes ? larger(counter_load(&gauge->top), current) : current;
 }
 
-/* The record of all tags is first. The lock is held. */
+/* The next record, of which that of all tags is the first. The lock is held. */
 static inline strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
@@ -242,7 +242,7 @@ static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_co
     return strata_per_thread_self(&counters->threads, thread);
 }
 
-/* NULL if a longer lookup is needed. *mine: the thread's part. */
+/* The thread's account of a tag; NULL if a longer lookup is needed. *mine: the thread's part. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
@@ -254,7 +254,7 @@ strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
-/* As above, of tag 0. */
+/* As strata_tag_counters_account_if_present, of tag 0. */
 static inline strata_tag_counters_account *strata_tag_counters_untagged_if_present(strata_tag_counters *counters,
                                                                                    strata_tag_counters_thread **mine)
 {
@@ -263,7 +263,7 @@ static inline strata_tag_counters_account *strata_tag_counters_untagged_if_prese
     return __builtin_expect(local != NULL, 1) ? local->untagged : NULL;
 }
 
-/* Created if missing; NULL on failure. */
+/* The thread's account of a tag, created if missing; NULL on failure. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *local, strata_tag tag)
 {
@@ -277,7 +277,7 @@ strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counter
     return strata_tag_counters_open(counters, local, tag);
 }
 
-/* Only the calling thread writes the number. */
+/* Adds to a number that only the calling thread writes. */
 static inline int64_t strata_tag_counters_bump(_Atomic int64_t *number, int64_t by)
 {
     int64_t now = atomic_load_explicit(number, memory_order_relaxed) + by;
@@ -294,7 +294,7 @@ static inline int64_t strata_tag_counters_raise(strata_tag_counters_gauge *gauge
     return now;
 }
 
-/* Negative outside of the window; results are or-ed. */
+/* Room in the window; negative outside of it: results are or-ed. */
 static inline int64_t strata_tag_counters_room_above(strata_tag_counters_gauge *gauge, int64_t now)
 {
     return atomic_load_explicit(&gauge->high, memory_order_relaxed) - now;
@@ -312,7 +312,7 @@ static inline uint32_t strata_tag_counters_size_class(size_t bytes)
     return doubles ? 63 ^ (uint32_t)__builtin_clzll(2 * bytes - 1) : 64;
 }
 
-/* UINT64_MAX for the last class. */
+/* The largest size of a class; UINT64_MAX for the last one. */
 static inline uint64_t strata_tag_counters_most_of(unsigned size_class)
 {
     return size_class < 64 ? UINT64_C(1) << size_class : UINT64_MAX;
@@ -346,7 +346,7 @@ static inline int64_t strata_tag_counters_below(strata_tag_counters_account *acc
            strata_tag_counters_room_below(&account->blocks, now.blocks);
 }
 
-/* Of a thread with several tags: in its account for all of them, too. Negative outside of a window. */
+/* Counts a block of a thread with several tags: also in its account for all of them. Negative outside of a window. */
 static inline __attribute__((always_inline)) int64_t
 strata_tag_counters_grow_both(strata_tag_counters_account *account, strata_tag_counters_account *all, int64_t bytes)
 {
@@ -381,7 +381,7 @@ strata_tag_counters_shrink_one(strata_tag_counters_account *account, int64_t byt
     return strata_tag_counters_below(account, now);
 }
 
-/* The block is live again, as its free failed. */
+/* Counts a block that is live; by itself, one whose free failed. */
 static inline __attribute__((always_inline)) void strata_tag_counters_live(strata_tag_counters *counters,
                                                                            strata_tag_counters_thread *local,
                                                                            strata_tag_counters_account *account,
@@ -394,7 +394,7 @@ static inline __attribute__((always_inline)) void strata_tag_counters_live(strat
         strata_tag_counters_step(counters, local, account, bytes);
 }
 
-/* After the allocation. */
+/* Counts an allocation, after it. */
 static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
                                                                           strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,
@@ -407,7 +407,7 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
     strata_tag_counters_live(counters, local, account, bytes);
 }
 
-/* Before the free. */
+/* Counts a free, before it. */
 static inline __attribute__((always_inline)) void strata_tag_counters_sub(strata_tag_counters *counters,
                                                                           strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,

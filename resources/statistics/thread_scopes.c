@@ -18,7 +18,7 @@ typedef struct gauge {
 
 struct strata_statistics_scope {
     strata_statistics *layer;        /* constant, like the next three */
-    strata_statistics_scope *around; /* has a reference of this one; NULL: none */
+    strata_statistics_scope *around; /* enclosing scope, which this one references; NULL: none */
     uint32_t slot;
     char name[NAME];
     gauge bytes, blocks;
@@ -56,7 +56,7 @@ uint32_t strata_statistics_scope_count(strata_statistics_scope *scope, size_t by
     return scope->slot;
 }
 
-/* The last reference frees the scope. */
+/* Drops a reference of a scope; the last one frees it. */
 static void let_go(strata_statistics_scope *scope)
 {
     while (scope && atomic_fetch_sub_explicit(&scope->references, 1, memory_order_acq_rel) == 1) {
