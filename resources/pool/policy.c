@@ -102,8 +102,8 @@ double pool_policy_bought(const pool *self)
 {
     const pool_policy *policy = &self->policy;
     const uint64_t polling = policy->spares_polls && policy->buys > 0 ? POOL_SHARE_POLLING : 0;
-    const double moves = policy->buys * (double)pool_policy_moves(self), most = thousandths(POOL_BUY_CONTIGUOUS);
-    return (self->given.contiguous && moves > most ? most : moves) + thousandths(polling);
+    const double chunks = policy->buys * (double)pool_policy_moves(self), most = thousandths(POOL_BUY_CONTIGUOUS);
+    return (self->given.contiguous && chunks > most ? most : chunks) + thousandths(polling);
 }
 
 static uint64_t beyond_peak(const pool *self, uint64_t peak)
