@@ -95,7 +95,7 @@ static void add_words(strata_blas_failure *failure, const char *words)
     snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
 }
 
-/* Beside the simulated driver's library, or on the loader's path like that. */
+/* Opens the stand-in: beside the simulated driver's library, or on the loader's path if that was found there. */
 static bool try_stand_in(const char *driver, strata_blas_failure *failure)
 {
     const char *slash = strrchr(driver, '/');

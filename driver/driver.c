@@ -163,7 +163,8 @@ static void find_region_calls(void *library)
  * the driver and of each GPU at once, and has closed them again when it fails. */
 enum { LOADER_DESCRIPTORS = 4, DRIVER_DESCRIPTORS = 32 };
 
-/* At most `most`; that many also where opening fails for another reason. */
+/* Counts the descriptors that can be opened, up to `most`. Returns `most` also if opening fails for another reason than
+ * a shortage. */
 static unsigned count_free_descriptors(unsigned most)
 {
     int taken[DRIVER_DESCRIPTORS];
@@ -176,7 +177,8 @@ static unsigned count_free_descriptors(unsigned most)
     return short_of ? count : most;
 }
 
-/* Neither the loader nor the driver says it clearly. The shortage stands first in the message, whose end may be cut. */
+/* Looks for a shortage of descriptors after a failure: neither the loader nor the driver says it clearly. The shortage
+ * stands first in the message, whose end may be cut. */
 static void look_for_shortage(strata_driver_failure *failure, unsigned needed)
 {
     char reason[sizeof failure->message], left[64] = "no file descriptor is left";
@@ -191,7 +193,7 @@ static void look_for_shortage(strata_driver_failure *failure, unsigned needed)
     failure->lacks_descriptors = true;
 }
 
-/* NULL with the reason. */
+/* Opens a library and initializes its driver; NULL with the reason. */
 static void *try_library(const char *path, strata_entry_table *table, strata_driver_failure *failure)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -260,8 +262,8 @@ bool strata_driver_path_from_here(const char *path, char *to)
     return make_absolute(path, folder, to);
 }
 
-/* The shared library, or the program that links this code. The loader knows the latter only by the first word of its
- * command line. A set-uid program may be reached by a hard link in a folder of the user: it has no file. */
+/* The path of the shared library, or of the program that links this code. The loader knows the latter only by the first
+ * word of its command line. A set-uid program may be reached by a hard link in a folder of the user: it has no file. */
 static bool own_file(char path[PATH_MAX])
 {
     Dl_info symbol;
@@ -294,7 +296,7 @@ static void *try_given(const char *given, const char *folder, strata_entry_table
     return try_library(opened.library, table, failure);
 }
 
-/* $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
+/* Opens the simulated driver: $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
 static void *try_simulated(strata_entry_table *table, strata_driver_failure *failure)
 {
     static const char name[] = "libstrata-sim.so.0";
@@ -332,7 +334,7 @@ static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
     return try_library(opened.library, table, failure);
 }
 
-/* The program had started the driver, and forked, before Strata was there: cuInit answers so then alone
+/* Whether the program had started the driver, and forked, before Strata was there: only then does cuInit return this
  * (tests/answers/h200.txt, "fork.child.init"). */
 static bool was_started_before_fork(const strata_driver_failure *failure)
 {

@@ -38,7 +38,7 @@ typedef enum strata_driver_state {
     STRATA_DRIVER_RESET,     /* open; a device's primary context was reset: calls ask whether theirs was */
 } strata_driver_state;
 
-/* Any thread. CLOSED, OPEN, perhaps RESET, then SHUT_DOWN or FORKED. Fast paths compare with OPEN. */
+/* The state: CLOSED, OPEN, perhaps RESET, then SHUT_DOWN or FORKED. Any thread. Fast paths compare with OPEN. */
 extern _Atomic int strata_driver_state_word __attribute__((visibility("hidden")));
 
 static inline strata_driver_state strata_driver_state_now(void)
@@ -64,21 +64,22 @@ typedef struct strata_driver_failure {
  * after a shutdown and in a forked child. */
 bool strata_driver_load(strata_driver_failure *failure);
 
-/* Any thread. */
+/* Notes that the driver was deinitialized; that a device's primary context was reset. Any thread. */
 void strata_driver_set_shut_down(void);
 void strata_driver_set_reset(void);
 
-/* True for "cuda", "sim", "auto" and what can be a path. */
+/* Whether a text can be a choice: "cuda", "sim", "auto", or a path. */
 bool strata_driver_accepts(const char *choice);
 
 /* Sets the process's choice, an accepted one; STRATA_DRIVER overrides it. False if another is open. Any thread; not in
  * a forked child, where the lock may be held. */
 bool strata_driver_set_choice(const char *choice);
 
-/* As above, for a program whose driver is a given library already: the environment does not override it. */
+/* As strata_driver_set_choice, for a program whose driver is a given library already: the environment does not override
+ * it. */
 bool strata_driver_fix_choice(const char *path);
 
-/* NULL strings while closed. */
+/* Facts about the open driver. The strings are NULL while it is closed. */
 typedef struct strata_driver_facts {
     const char *choice;
     const char *library;
@@ -88,19 +89,21 @@ typedef struct strata_driver_facts {
 } strata_driver_facts;
 void strata_driver_describe(strata_driver_facts *facts);
 
-/* A path that the environment gave, from the root: a relative one means the folder in which the program began. Room for
- * PATH_MAX. False if it is too long, or that folder is unknown. */
+/* Makes a path that the environment gave absolute: a relative one is of the folder in which the program began. `to` has
+ * room for PATH_MAX bytes. False if the path is too long, or that folder is unknown. */
 bool strata_driver_path_from_start(const char *path, char *to);
 
-/* A path that a call gave: a relative one means the current folder. Otherwise as above. */
+/* As strata_driver_path_from_start, for a path that a call gave: a relative one is of the current folder. */
 bool strata_driver_path_from_here(const char *path, char *to);
 
-/* Such as "CUDA_ERROR_INVALID_VALUE"; a placeholder while the driver is closed. Valid for the life of the process. */
+/* The name of a result, such as "CUDA_ERROR_INVALID_VALUE"; a placeholder while the driver is closed. Valid for the
+ * life of the process. */
 const char *strata_driver_error_name(CUresult result);
 
 /* ---- counting calls (driver/calls.c) ---- */
 
-/* Before the opening. False if the driver is open without counting. Not in a forked child, as the choice. */
+/* Enables counting, before the opening. False if the driver is open without counting. Not in a forked child, as
+ * strata_driver_set_choice. */
 bool strata_driver_enable_counting(void);
 
 /* For driver.c, which holds its lock. */

@@ -111,7 +111,8 @@ strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block
     return status;
 }
 
-/* True: no other try is due. The block is looked for anew: the program may have freed it otherwise, and its runtime. */
+/* Tries a free that is due; true: no other try is. The block is looked for anew: the program may have freed it
+ * otherwise, and its runtime. */
 static bool try_again(const strata_block *block)
 {
     strata_owned_block found;

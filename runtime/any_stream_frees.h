@@ -4,8 +4,8 @@
 
 #include "runtime/runtime.h"
 
-/* If a capture bars the wait, the free succeeds and is due: strata_any_stream_frees_try does it. Errors: as
- * strata_runtime_deallocate_on. */
+/* Frees a block after a wait for all work of the device. If the driver refuses the wait because of a capture, the call
+ * succeeds and the free is due: strata_any_stream_frees_try does it later. Errors: as strata_runtime_deallocate_on. */
 strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block);
 
 /* Makes the free of a live block due. False without host memory. */
@@ -14,7 +14,7 @@ bool strata_any_stream_free_later(const strata_block *block);
 /* Whether a live block was freed, and the free is due. */
 bool strata_any_stream_free_is_due(const strata_block *block);
 
-/* Tries the frees that are due, in the calls that come next, and before a runtime looks for live blocks. */
+/* Tries the frees that are due: at the head of later calls, and before a runtime looks for live blocks. */
 void strata_any_stream_frees_try(void);
 
 #endif

@@ -47,7 +47,7 @@ static strata_status use_array(strata_launch *launch, const struct ArrowArray *a
                                                          : status;
 }
 
-/* An event from outside would end a capture of the stream. */
+/* Makes the stream wait for the array's event. Refused in a capture, which an event from outside would end. */
 static strata_status wait_for_event(const strata_launch *launch, CUevent event)
 {
     strata_device *device = launch->runtime->device;

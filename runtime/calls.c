@@ -38,7 +38,7 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
     return strata_resource_allocate_ptsz(runtime->top, request, out);
 }
 
-/* While there are captures. */
+/* strata_runtime_allocate while there are captures. */
 static __attribute__((noinline)) strata_status allocate_beside_captures(strata_runtime *runtime, size_t bytes,
                                                                         CUstream stream, strata_block *out)
 {
@@ -49,7 +49,7 @@ static __attribute__((noinline)) strata_status allocate_beside_captures(strata_r
                : strata_allocate_from_top(runtime->top, &request, out);
 }
 
-/* Wrong arguments, none to do, or the driver is not open. */
+/* strata_runtime_allocate for invalid arguments, for 0 bytes, and while the driver is not open. */
 static __attribute__((noinline)) strata_status allocate_slow(strata_runtime *runtime, size_t bytes, CUstream stream,
                                                              strata_block *out)
 {
@@ -68,8 +68,8 @@ strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUs
     return runtime->top->ops->top_allocate(runtime->top, bytes, stream, out);
 }
 
-/* After the driver's shutdown or the device's reset only the table's entry can be freed, if the block is still found.
- */
+/* A free by address after the driver's shutdown or the device's reset: frees the table's entry, if the block is still
+ * found. */
 static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
 {
     strata_block block;

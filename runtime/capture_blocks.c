@@ -6,7 +6,7 @@
 
 /* ---- the list of a pool ---- */
 
-/* Under the lock alone, so without a locked instruction. */
+/* Counts a change of the pool's live blocks. It is written under the lock alone, so without a locked instruction. */
 static void count_change(strata_capture_pool *pool)
 {
     const uint64_t changes = atomic_load_explicit(&pool->changes, memory_order_relaxed);
@@ -39,7 +39,7 @@ static inline void unlink_block(strata_pool_block *one)
     count_change(pool);
 }
 
-/* Keeps the room of its marks, its slot, and its place in the map. */
+/* Makes a block that is not live a spare one. It keeps the room of its marks, its slot, and its place in the map. */
 static void make_spare(strata_pool_block *one)
 {
     strata_capture_clear_marks(&one->use);
@@ -50,7 +50,7 @@ static void make_spare(strata_pool_block *one)
 
 /* ---- the map ---- */
 
-enum { BUCKETS = 64 }; /* at first */
+enum { BUCKETS = 64 }; /* of a new map */
 
 /* Slots are dense, so they need no hash. */
 static void add_to_map(strata_pool_block_map *map, strata_pool_block *one)
@@ -60,7 +60,7 @@ static void add_to_map(strata_pool_block_map *map, strata_pool_block *one)
     *bucket = one;
 }
 
-/* Twice the buckets; without host memory they get fuller. */
+/* Doubles the buckets; without host memory they get fuller instead. */
 static void grow_map(strata_pool_block_map *map)
 {
     strata_pool_block_map larger = {.mask = 2 * map->mask + 1, .count = map->count};
@@ -116,7 +116,7 @@ void strata_pool_blocks_close(strata_runtime *runtime)
 
 /* ---- spare blocks ---- */
 
-/* A slot of the table, and a place in the map. False without slots. */
+/* Gives a block a slot of the table, and enters it in the map. False without slots. */
 static bool give_slot(strata_pool_block *one, strata_runtime *runtime)
 {
     one->slot = strata_table_take_slot(runtime->table);
@@ -127,7 +127,7 @@ static bool give_slot(strata_pool_block *one, strata_runtime *runtime)
     return true;
 }
 
-/* Its generations may be used up: then the slot is not used again. */
+/* Takes a block's slot back. A slot whose generations are used up is not used again. */
 static void take_slot_back(strata_pool_block *one, strata_runtime *runtime)
 {
     if (!one->slot)
@@ -138,7 +138,7 @@ static void take_slot_back(strata_pool_block *one, strata_runtime *runtime)
     one->slot = 0;
 }
 
-/* `one` with another slot, or NULL: a new one. NULL without host memory. */
+/* Gives `one` another slot, or with NULL creates a spare block with a slot. NULL without host memory. */
 static __attribute__((noinline)) strata_pool_block *renew_spare(strata_capture_pool *pool, strata_pool_block *one)
 {
     if (!one && !(one = strata_host_zalloc(sizeof *one)))
@@ -151,7 +151,7 @@ static __attribute__((noinline)) strata_pool_block *renew_spare(strata_capture_p
     return NULL;
 }
 
-/* One with a slot, of which no layer knows anything. NULL without host memory. */
+/* Takes a spare block, with a slot whose layers' bytes are zeroed. NULL without host memory. */
 static strata_pool_block *take_spare(strata_capture_pool *pool)
 {
     strata_pool_block *one = pool->spare_blocks;
@@ -202,7 +202,7 @@ strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdevicep
     return NULL;
 }
 
-/* The identity ends. The range is still live. */
+/* Ends the block's identity; its range is still live. */
 static inline __attribute__((always_inline)) strata_status end_block(strata_pool_block *one, const strata_block *block)
 {
     strata_table *table = one->pool->runtime->table;

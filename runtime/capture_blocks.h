@@ -1,5 +1,5 @@
-/* The blocks of capture pools, by slot: the live ones, and spare ones, which keep theirs for the next block of their
- * pool. Guarded by the captures' lock. */
+/* The blocks of capture pools, by slot: the live ones, and spare ones, each of which keeps its slot for the pool's next
+ * block. Guarded by the captures' lock. */
 #ifndef STRATA_RUNTIME_CAPTURE_BLOCKS_H
 #define STRATA_RUNTIME_CAPTURE_BLOCKS_H
 
@@ -7,7 +7,8 @@
 #include "runtime/capture_uses.h"
 
 typedef struct strata_pool_block {
-    struct strata_pool_block *previous, *next; /* in the pool; a spare one's `next` is the next spare one */
+    struct strata_pool_block *previous,
+        *next; /* in the pool's list of live blocks; a spare one's `next`: of spare ones */
     strata_capture_pool *pool;
     strata_capture_range *range; /* NULL: spare */
     strata_block block;
@@ -18,11 +19,11 @@ typedef struct strata_pool_block {
     struct strata_pool_block *same_bucket; /* the next one in the map */
 } strata_pool_block;
 
-/* Before the first pool, without the lock. Idempotent; false without host memory. */
+/* Open creates the map; it is called before each pool, without the lock. False without host memory. */
 bool strata_pool_blocks_open(strata_runtime *runtime);
 void strata_pool_blocks_close(strata_runtime *runtime);
 
-/* Gives a range of the pool an identity, also in *block. NULL without host memory. */
+/* Makes a live block of a range of the pool, also in *block. NULL without host memory. */
 strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_range *range,
                                              const strata_request *request, strata_block *block);
 
@@ -38,22 +39,22 @@ static inline strata_pool_block *strata_pool_block_find(const strata_runtime *ru
 
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address);
 
-/* Retires the block, frees its range, and lets go of the pool: *last if nothing holds that any more, for
- * strata_captures.end_pool. Errors: those of a free. */
+/* Frees the block and its range, and releases its hold on the pool. *last: nothing holds the pool any more, and the
+ * caller calls strata_captures.end_pool. Errors: those of a free. */
 strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, bool *last);
 
-/* The same in its capture, which holds the pool: the range may be used behind its nodes (capture_ranges.h), which an
- * error leaves there. */
+/* As strata_pool_block_free, inside the block's capture, which holds the pool. The range may be used again behind the
+ * nodes in its `after` (capture_ranges.h), which stay there after an error. */
 strata_status strata_pool_block_free_within(strata_pool_block *one, const strata_block *block,
                                             strata_capture_place *place);
 
-/* Undoes the making of a block in a capture, which holds the pool. */
+/* Undoes strata_pool_block_publish in a capture, which holds the pool. */
 void strata_pool_block_take_back(strata_pool_block *one, const strata_block *block, cuuint64_t capture);
 
-/* The capture has ended: its blocks are the pool's alone. */
+/* After the end of a capture: its blocks belong to no capture any more. */
 void strata_pool_blocks_leave_capture(strata_capture_pool *pool, cuuint64_t capture);
 
-/* For the end of a pool without live blocks. */
+/* Frees the spare blocks, at the end of a pool without live blocks. */
 void strata_pool_blocks_destroy(strata_capture_pool *pool);
 
 #endif

@@ -19,7 +19,8 @@ enum { DISCARD_TRIES = 3 };
 static strata_lock global_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CAPTURE_INTO);
 static _Thread_local bool has_global_lock;
 
-/* The first error stays the last one. The driver may not end the capture at once; there may be none any more. */
+/* Discards the capture and keeps the thread's error. The driver may not end the capture at once; there may be none any
+ * more. */
 static void discard(strata_runtime *runtime, CUstream stream)
 {
     strata_status status = STRATA_ERROR_DRIVER;

@@ -18,14 +18,14 @@ static void lock(void)
     strata_lock_take(&active_lock);
 }
 
-/* Then raises the error of `status`. */
+/* Releases the lock, and then raises the error of `status`. */
 static void unlock(strata_status status)
 {
     strata_lock_release(&active_lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
-/* In whatever mode: these calls would spoil captures. */
+/* Enters a scope in relaxed mode: otherwise these calls would spoil captures. */
 static strata_status enter(const strata_capture_pool *pool, strata_call_scope *scope)
 {
     return strata_call_scope_enter(scope, pool->runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
@@ -50,7 +50,7 @@ strata_status strata_capture_mempool_destroy(strata_capture_pool *pool)
     return STRATA_SUCCESS;
 }
 
-/* Once; what is free in it stays with it. */
+/* Creates the driver's pool, once. Its free memory stays with it. */
 static strata_status make_mempool(strata_capture_pool *pool)
 {
     const strata_device *device = pool->runtime->device;
@@ -89,7 +89,7 @@ static strata_status check(const strata_capture_pool *pool, const char *call)
     return STRATA_SUCCESS;
 }
 
-/* The lock is held. */
+/* Makes the driver's pool the device's current one. The lock is held. */
 static strata_status activate(strata_capture_pool *pool)
 {
     const CUdevice device = pool->runtime->device->handle;
@@ -118,8 +118,8 @@ static strata_status activate(strata_capture_pool *pool)
     return STRATA_SUCCESS;
 }
 
-/* A pool that other code has made current meanwhile stays. The earlier one may be gone: then the device's default one
- * takes its place. The lock is held. */
+/* Makes the earlier pool current again. A pool that other code has made current meanwhile stays. The earlier one may be
+ * gone: then the device's default one takes its place. The lock is held. */
 static strata_status restore(const strata_capture_pool *pool)
 {
     const CUdevice device = pool->runtime->device->handle;

@@ -4,8 +4,8 @@
 
 #include "runtime/capture_pool.h"
 
-/* At the end of a capture pool, which is not active: an active one is held. Errors: DRIVER; it is there for another
- * try. */
+/* Destroys it, at the end of a capture pool. The pool is not active, since an active one is held. Errors: DRIVER; it is
+ * there for another try. */
 strata_status strata_capture_mempool_destroy(strata_capture_pool *pool);
 
 #endif

@@ -98,14 +98,14 @@ strata_status strata_capture_pools_reap(strata_runtime *runtime)
 
 /* ---- blocks ---- */
 
-/* A segment of its own for what is large, so that little is held beyond it. */
+/* The bytes of a segment for a request: a large request gets a segment of its own, so that little is held beyond it. */
 static size_t segment_bytes(size_t bytes)
 {
     return bytes <= STRATA_CAPTURE_SEGMENT_SMALL / 2 ? STRATA_CAPTURE_SEGMENT_SMALL : bytes;
 }
 
-/* The pool's, or a new one, unless another thread is faster: many graphs need no memory, and there are 65,533 streams.
- */
+/* The pool's stream, made for its first segment, since many graphs need no memory and there are 65,533 streams. Another
+ * thread may be faster. */
 static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
 {
     strata_runtime *runtime = pool->runtime;

@@ -17,26 +17,26 @@ struct strata_capture_pool {
     uint64_t number;
     bool is_private; /* a graph's own */
 
-    _Atomic strata_tag tag; /* of new segments; a private one's gets its capture's name. Any thread */
+    _Atomic strata_tag tag; /* of new segments; a private pool's gets its capture's name. Any thread */
 
-    CUstream stream;           /* on which segments are allocated; made for the first one, then constant */
+    CUstream stream;           /* segments are allocated on it; made for the first one, then constant */
     strata_timeline *timeline; /* of that stream */
 
     CUmemoryPool mempool; /* the driver's, made by the first activation; guarded by the lock of capture_mempool.c */
 
-    uint64_t holders; /* handles, captures, graphs and live blocks */
-    uint64_t handles; /* of these */
+    uint64_t holders; /* counts handles, captures, graphs and live blocks */
+    uint64_t handles; /* counts the handles alone */
     bool sealed;
-    bool left;      /* without holders, and its end has failed */
+    bool left;      /* the pool has no holders, and its end has failed */
     bool in_graphs; /* a capture that uses it has ended: launches may be under way */
     strata_capture_ranges ranges;
     struct strata_pool_block *blocks; /* live ones */
     struct strata_pool_block *spare_blocks;
     size_t live_blocks;
-    _Atomic uint64_t changes;    /* of its live blocks, so far; read by any thread */
+    _Atomic uint64_t changes;    /* changes of its live blocks so far; read by any thread */
     struct strata_ref **buffers; /* held */
     size_t buffer_count, buffer_room;
-    strata_lock launches; /* held by a launch of one of its graphs */
+    strata_lock launches; /* held during a launch of one of its graphs */
 };
 
 static inline strata_tag strata_capture_pool_tag(const strata_capture_pool *pool)
@@ -47,21 +47,21 @@ static inline strata_tag strata_capture_pool_tag(const strata_capture_pool *pool
 /* Makes a pool with one holder, which is no handle. */
 strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name, strata_capture_pool **out);
 
-/* The lock is not held: the last holder's end frees memory. */
+/* The caller does not hold the captures' lock: the last unhold frees memory. */
 void strata_capture_pool_hold(strata_capture_pool *pool);
 strata_status strata_capture_pool_unhold(strata_capture_pool *pool);
 
 /* Frees the memory of a pool without holders, and the pool; after an error it stays, for another try. */
 strata_status strata_capture_pool_destroy(strata_capture_pool *pool);
 
-/* Destroys what errors left. Errors: as above. */
+/* Destroys pools whose end has failed before. Errors: as strata_capture_pool_destroy. */
 strata_status strata_capture_pools_reap(strata_runtime *runtime);
 
-/* STALE after a rebuild. */
+/* Raises STALE after a rebuild. */
 strata_status strata_capture_pool_check(const strata_capture_pool *pool);
 
-/* A block for work at a place of a capture, also in *block; *out is NULL if no memory fits: then the pool has to grow.
- * The lock is held. Errors: STALE, SEALED, INVALID_VALUE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+/* Takes a block for work at a place of a capture, also in *block. *out is NULL if no memory fits: then the pool has to
+ * grow. The lock is held. Errors: STALE, SEALED, INVALID_VALUE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
                                        strata_capture_place *place, strata_block *block,
                                        struct strata_pool_block **out);
@@ -69,7 +69,7 @@ strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_r
 /* Adds a segment that the request fits into. The lock is not held. Errors: those of a request to the stack. */
 strata_status strata_capture_pool_grow(strata_capture_pool *pool, const strata_request *request);
 
-/* The lock is held. */
+/* Whether the block is a segment of a pool. The lock is held. */
 bool strata_pool_has_segment(const strata_runtime *runtime, strata_block_id id);
 
 #endif

@@ -10,7 +10,8 @@
 
 /* ---- the end ---- */
 
-/* A pool without holders is the caller's alone: a search by number or address finds only what is held. */
+/* Frees the segments of a pool without holders, which is the caller's alone: a search by number or address finds only
+ * what is held. */
 static strata_status free_segments(strata_capture_pool *pool)
 {
     strata_runtime *runtime = pool->runtime;

@@ -5,7 +5,8 @@
 
 /* ---- free ranges by size ---- */
 
-/* Up to seven grains each number of them, then eight a doubling; the last one has all that is larger. */
+/* The index of the list for ranges of this size: up to seven grains one for each number of them, then eight for each
+ * doubling; the last list has all that is larger. */
 static size_t size_of(size_t bytes)
 {
     const size_t grains = bytes / STRATA_CAPTURE_GRAIN;
@@ -41,7 +42,7 @@ static void unlink_range(strata_capture_ranges *ranges, strata_capture_range *ra
     range->segment->free_bytes -= range->bytes;
 }
 
-/* The same, of the latest of a size. */
+/* As unlink_range, for the first range of its list. */
 static inline void unlink_first(strata_capture_ranges *ranges, const strata_capture_range *range, size_t size)
 {
     ranges->free_by_size[size] = range->same_next;
@@ -73,7 +74,8 @@ typedef struct run {
     size_t bytes;      /* from the start to the end of the run */
 } run;
 
-/* Of what was freed around a body, it uses what its node comes after. Of a node's bodies one runs at a time. */
+/* Whether work at the place may use the range. A body may use what was freed around it and what its node comes after;
+ * of a node's bodies one runs at a time. */
 static inline bool may_use(const strata_capture_range *range, strata_capture_place *place)
 {
     if (range->live || !range->capture)
@@ -138,7 +140,8 @@ static run find_run(const strata_capture_ranges *ranges, size_t bytes, size_t al
 
 /* ---- cutting and joining ---- */
 
-/* Cuts a free range that is not linked; the second part, which is new, is. False without host memory. */
+/* Cuts a free range that is not linked after `bytes`; the second part, which is new, is linked. False without host
+ * memory. */
 static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size_t bytes)
 {
     strata_capture_range *rest = ranges->spare ? ranges->spare : strata_host_zalloc(sizeof *rest);
@@ -162,7 +165,7 @@ static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size
     return true;
 }
 
-/* Neither is linked. */
+/* Joins a range with the next one. Neither is linked. */
 static void absorb_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     strata_capture_range *next = range->next;
@@ -182,7 +185,7 @@ static void forget_order(strata_capture_range *range)
     range->barred = false;
 }
 
-/* The part of a run that begins at its start, not linked; NULL without host memory. */
+/* The range that begins at the run's start, cut off if need be, not linked; NULL without host memory. */
 static strata_capture_range *begin_run(strata_capture_ranges *ranges, const run *found)
 {
     strata_capture_range *range = found->first;
@@ -197,7 +200,7 @@ static strata_capture_range *begin_run(strata_capture_ranges *ranges, const run 
     return range->next;
 }
 
-/* Cuts what is behind the first `bytes` of the run that begins with `range`, which is not linked. */
+/* Cuts a run after its first `bytes`. Its first range is `range`, which is not linked. False without host memory. */
 static bool end_run(strata_capture_ranges *ranges, strata_capture_range *range, size_t bytes)
 {
     strata_capture_range *last = range;
@@ -214,7 +217,8 @@ static bool end_run(strata_capture_ranges *ranges, strata_capture_range *range, 
     return was_cut;
 }
 
-/* The latest of its size, if that fits as it is: most requests of a capture come again. NULL: look for one. */
+/* Takes the range of this size that was freed last, if it fits as it is: most requests of a capture come again. NULL:
+ * take_best has to look for one. */
 static strata_capture_range *take_latest(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                          strata_capture_place *place)
 {
@@ -226,7 +230,7 @@ static strata_capture_range *take_latest(strata_capture_ranges *ranges, size_t b
     return range;
 }
 
-/* Of the best range, or run of ranges, not linked; NULL: there is none, or *failed without host memory. */
+/* Takes the best range, or joins the best run of ranges; not linked. NULL: there is none, or *failed: no memory. */
 static strata_capture_range *take_best(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                        strata_capture_place *place, bool *failed)
 {
@@ -260,7 +264,7 @@ static inline strata_capture_range *begin_use(strata_capture_ranges *ranges, str
     return range;
 }
 
-/* Out of the way of most takes. */
+/* The rest of strata_capture_ranges_take, out of the way of most calls. */
 static __attribute__((noinline)) strata_capture_range *
 take_other(strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place, bool *failed)
 {
@@ -292,7 +296,8 @@ bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block
     return true;
 }
 
-/* Whether what waits for the range, which was freed at the place, waits for its neighbour too. */
+/* Whether the range, which was freed at the place, can be joined with a neighbour: what comes after the range's nodes
+ * comes after the neighbour's, too. */
 static inline bool covers(const strata_capture_range *range, const strata_capture_range *neighbour,
                           strata_capture_place *place)
 {
@@ -303,7 +308,7 @@ static inline bool covers(const strata_capture_range *range, const strata_captur
     return place && !range->barred && !neighbour->barred && strata_capture_place_is_after_all(place, &neighbour->after);
 }
 
-/* Joins it with its neighbours, and links it. */
+/* Makes a live range free, joins it with its neighbours, and links it. */
 static void free_range(strata_capture_ranges *ranges, strata_capture_range *range, strata_capture_place *place)
 {
     range->live = false;
@@ -347,7 +352,7 @@ void strata_capture_ranges_give_barred(strata_capture_ranges *ranges, strata_cap
     free_range(ranges, range, NULL);
 }
 
-/* Joins a free range with those behind it, if none waits for anything. */
+/* Joins a free range with those behind it, if they are free for all. */
 static void join_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     if (range->live || range->capture || !covers(range, range->next, NULL))

@@ -17,24 +17,25 @@ enum {
 };
 
 typedef struct strata_capture_range {
-    struct strata_capture_range *previous, *next;           /* in the segment, by address */
-    struct strata_capture_range *same_previous, *same_next; /* while it is free: of its size, the latest first */
+    struct strata_capture_range *previous, *next; /* in the segment, by address */
+    struct strata_capture_range *same_previous,
+        *same_next; /* while it is free: in the list of its size, the latest first */
     struct strata_capture_segment *segment;
     CUdeviceptr address;
     size_t bytes;
-    uint16_t size; /* while it is free: in which list of free ones */
+    uint16_t size; /* while it is free: the index of that list */
     bool live;
-    cuuint64_t capture; /* in which it was freed: it and bodies in it may use it again; 0: none that is under way */
-    bool barred;        /* nor does that one: nothing could be learned of its uses */
-    strata_nodes after; /* where it was freed in a capture: nodes to come after; live: those of a free under way */
+    cuuint64_t capture; /* under way, in which it was freed: it and its bodies may use it again; 0: free for all */
+    bool barred;        /* not for that capture either: the order of its uses is lost */
+    strata_nodes after; /* freed in a capture: nodes that new work must come after; live: those of a free under way */
 } strata_capture_range;
 
 typedef struct strata_capture_segment {
     struct strata_capture_segment *next;
-    strata_block block; /* of the stack */
+    strata_block block; /* the stack's */
     strata_entry *entry;
     strata_capture_range *first;
-    size_t live; /* ranges */
+    size_t live; /* number of live ranges */
     size_t free_bytes;
     cuuint64_t within; /* the last capture that took memory of it */
 } strata_capture_segment;
@@ -53,28 +54,27 @@ typedef struct strata_capture_ranges {
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                                  strata_capture_place *place, bool *failed);
 
-/* Adds a block of the stack, of that entry, as a free segment. False without host memory. */
+/* Adds a block of the stack, with its entry, as a free segment. False without host memory. */
 bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block, strata_entry *entry);
 
 /* Frees a live range outside of captures. */
 void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range);
 
-/* Frees it in a capture. Its `after` has the place's front, and what else used it. NULL place: the free has none. */
+/* Frees a live range in a capture. Its `after` has the place's front, and the nodes of other work that used it. */
 void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
                                        strata_capture_place *place);
 
-/* Gives back what was taken in vain: of the order that it had nothing is left, so that capture does not use it again.
- */
+/* Gives back a range that was taken in vain. The order that it had is lost, so the capture does not use it again. */
 void strata_capture_ranges_give_barred(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture);
 
-/* The capture of a body has ended: what was freed in it is free for the capture around it, behind the body's node. */
+/* After the end of a body's capture: what was freed in it is free for the capture around it, behind the body's node. */
 void strata_capture_ranges_body_ended(strata_capture_ranges *ranges, cuuint64_t body, cuuint64_t around,
                                       CUgraphNode node);
 
-/* The capture has ended: what was freed in it is free for all. */
+/* After the end of a capture: what was freed in it is free for all. */
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture);
 
-/* Frees what the ranges themselves take; the segments' blocks are the caller's. */
+/* Frees the ranges and segments themselves; the segments' blocks are the caller's. */
 void strata_capture_ranges_free(strata_capture_ranges *ranges);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* ---- finding ---- */
 
-enum { SEARCHED = 16 }; /* items without an index */
+enum { SEARCHED = 16 }; /* items that are searched one by one, without the index */
 
 static bool is_of(const strata_capture_use *use, strata_block_id id)
 {
@@ -25,7 +25,7 @@ static void add_to_index(strata_capture_uses *uses)
     uses->index[at] = (uint32_t)++uses->indexed;
 }
 
-/* False without host memory. */
+/* Indexes all items, in a larger index if need be. False without host memory. */
 static bool catch_up(strata_capture_uses *uses)
 {
     if (!uses->index || uses->indexed > uses->count || 2 * uses->count > uses->index_mask) {
@@ -147,7 +147,8 @@ bool strata_capture_reserve_mark(strata_capture_use *use)
     return reserved;
 }
 
-/* What comes after the new mark comes after what it replaces: of a write, all before it; of a read, the reads. */
+/* Drops the marks that the new one replaces, a write all that it comes after, a read only reads: what comes after the
+ * new mark comes after those. */
 static void drop_replaced(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
     size_t kept = 0;

@@ -15,15 +15,15 @@ typedef struct strata_capture_mark {
 
 typedef enum strata_capture_kind {
     STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
-    STRATA_CAPTURE_SEGMENT, /* of the capture's pool, or of a part's */
-    STRATA_CAPTURE_AROUND,  /* in a body: of the pool, allocated in a capture around it, which has it live */
+    STRATA_CAPTURE_SEGMENT, /* a segment of the capture's pool, or of a part's */
+    STRATA_CAPTURE_AROUND,  /* in a body: a block of the pool, allocated in a capture around it and live there */
 } strata_capture_kind;
 
 typedef struct strata_capture_use {
     strata_block block;
     strata_access access; /* NONE: it is kept, and not used */
     strata_capture_kind kind;
-    strata_capture_pool *pool;  /* of a segment: whose it is */
+    strata_capture_pool *pool;  /* of a segment: its pool */
     strata_capture_mark *marks; /* the last write and the reads since, as far as known */
     size_t count, room;
 } strata_capture_use;
@@ -40,10 +40,10 @@ typedef struct strata_capture_uses {
     size_t part_count, part_room;
 } strata_capture_uses;
 
-/* NULL: it has none. */
+/* The use of a block; NULL if there is none. */
 strata_capture_use *strata_capture_find_use(strata_capture_uses *uses, strata_block_id id);
 
-/* NULL without host memory. */
+/* Adds the use of a block; NULL without host memory. */
 strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
                                            strata_capture_kind kind);
 

@@ -14,7 +14,7 @@ static inline void lock(strata_runtime *runtime)
     strata_captures_lock(&runtime->captures);
 }
 
-/* Then raises the error of `status`. */
+/* Releases the lock, and then raises the error of `status`. */
 static inline void unlock(strata_runtime *runtime, strata_status status)
 {
     strata_captures_unlock(&runtime->captures);
@@ -23,14 +23,15 @@ static inline void unlock(strata_runtime *runtime, strata_status status)
 
 /* ---- what a capture notes ---- */
 
-/* NULL: the capture has not noted the block. */
+/* The capture's use of the block; NULL if it has noted none. */
 static strata_capture_use *find_use(strata_capture *capture, const strata_block *block)
 {
     strata_pool_block *own = strata_pool_block_find(capture->runtime, block->id);
     return own && own->capture == capture->id ? &own->use : strata_capture_find_use(&capture->uses, block->id);
 }
 
-/* One of a part: of a segment of its pool, or of a block that the part keeps, though the program may have freed it. */
+/* The use of a block by a part of the capture, noted now if need be: of a segment of the part's pool, or of a block
+ * that the part keeps, even if the program has freed it. */
 static strata_status note_part(strata_capture *capture, const strata_capture_use *of_part, strata_capture_use **out)
 {
     *out = find_use(capture, &of_part->block);
@@ -59,7 +60,7 @@ static bool is_of_around(const strata_capture *capture, const strata_block *bloc
     return false;
 }
 
-/* The use of a live block, a new one if need be. */
+/* The capture's use of a live block, noted now if need be. */
 static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
 {
     strata_runtime *runtime = capture->runtime;
@@ -96,7 +97,7 @@ static strata_capture_place place_of(strata_capture *capture, CUstream stream, c
     return (strata_capture_place){.stream = stream, .front = front, .known = &capture->ancestors};
 }
 
-/* Adds the nodes that the place does not come after anyhow. */
+/* Adds those of the nodes that the place does not come after. False without host memory. */
 static inline bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
 {
     bool added = true;
@@ -117,7 +118,7 @@ static bool add_conflicts(strata_nodes *to, const strata_capture_use *use, strat
     return added;
 }
 
-/* A part of the capture uses whole segments; other work of the capture may use blocks in them. */
+/* Adds conflicts between parts and other work: a part of the capture uses whole segments, other work blocks in them. */
 static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, const strata_block *block,
                                    const strata_capture_pool *pool, strata_access access, strata_capture_place *place)
 {
@@ -136,7 +137,7 @@ static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, co
     return added;
 }
 
-/* While a body in it is open, nothing is noted in a capture: the node would have no place among it. */
+/* While a body of a capture is open, nothing is noted in the capture: the node would have no place in that order. */
 strata_status strata_capture_check_closed(const strata_capture *capture)
 {
     return strata_capture_has_body(capture)
@@ -232,8 +233,8 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
     return status;
 }
 
-/* Work was submitted, and the driver does not tell in which capture: those that use the block give no graph, or with
- * `all` those under way. */
+/* Work was submitted, and the driver does not say in which capture. The captures that use the block then give no graph;
+ * with `all`, all captures under way. */
 static void spoil_captures(strata_runtime *runtime, const strata_block *block, bool all, strata_status status)
 {
     lock(runtime);
@@ -243,7 +244,7 @@ static void spoil_captures(strata_runtime *runtime, const strata_block *block, b
     unlock(runtime, STRATA_SUCCESS);
 }
 
-/* The body would have to come after that work. */
+/* Whether work at the place comes after the node of an open body, whose work is not all noted yet. */
 static bool is_behind_open_node(const strata_capture *capture, strata_capture_place *place)
 {
     const CUgraphNode node = capture->body ? capture->body->body_of->node : NULL;
@@ -301,7 +302,7 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
 
 /* ---- bodies ---- */
 
-/* The pool's own segments need no order: their ranges have it. */
+/* Notes a segment of the capture's own pool that a body uses. It needs no order, which its ranges have. */
 static strata_status note_segment(strata_capture *around, const strata_capture_use *use)
 {
     if (strata_capture_find_use(&around->uses, use->block.id))
@@ -330,7 +331,7 @@ static bool is_own_segment(const strata_capture *around, const strata_capture_us
     return use->kind == STRATA_CAPTURE_SEGMENT && use->pool == around->pool;
 }
 
-/* The body is a part of the capture around it, at its node. */
+/* Notes what a body uses, as a part of the capture around it at the body's node. */
 static strata_status prepare_body(strata_capture *around, strata_capture_uses *uses, strata_capture_place *place,
                                   strata_nodes *before)
 {
@@ -353,7 +354,7 @@ static strata_status finish_body(strata_capture *around, const strata_capture_us
     return status;
 }
 
-/* The node comes after these, too. */
+/* Makes the node come after the nodes `before`, too. */
 static strata_status add_edges(const strata_body *body, const strata_capture_front *front, const strata_nodes *before)
 {
     strata_call_scope scope;
@@ -439,7 +440,7 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 
 /* ---- memory ---- */
 
-/* A new block's, and once its segment's. */
+/* Notes a new block as written, and the first time its segment as used. */
 static inline strata_status note_block(strata_capture *capture, strata_pool_block *one, strata_capture_place *place)
 {
     strata_capture_segment *segment = one->range->segment;
@@ -457,7 +458,8 @@ static inline strata_status note_block(strata_capture *capture, strata_pool_bloc
     return status;
 }
 
-/* With the places of the nodes whose bodies `inner` and the captures around it are, in `place` from `last` on. */
+/* Takes memory for a body. Extends `place`, whose last link is `last`, by the places of the nodes of `inner` and of the
+ * captures around it. */
 static strata_status take_at(const strata_capture *inner, const strata_request *request, strata_capture_place *place,
                              strata_capture_place *last, strata_block *block, strata_pool_block **out)
 {
@@ -473,7 +475,7 @@ static strata_status take_at(const strata_capture *inner, const strata_request *
     return status;
 }
 
-/* *taken: false if the pool has to grow. The lock is held. */
+/* Takes memory of the capture's pool. *taken: false if the pool has to grow. The lock is held. */
 static inline __attribute__((always_inline)) strata_status take(strata_capture *capture, const strata_request *request,
                                                                 const strata_capture_front *front, strata_block *out,
                                                                 bool *taken)
@@ -493,7 +495,7 @@ static inline __attribute__((always_inline)) strata_status take(strata_capture *
     return status;
 }
 
-/* Another thread may take the new segment. */
+/* Grows the pool and tries again, as another thread may take the new segment. */
 static strata_status grow_and_take(strata_runtime *runtime, const strata_request *request,
                                    const strata_capture_front *front, strata_block *out)
 {
@@ -543,7 +545,7 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
 
 /* ---- frees ---- */
 
-/* All work that used the block, and the front of the free's stream. */
+/* Collects the nodes of all work that used the block, and the front of the free's stream. */
 static inline bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
 {
     bool added = strata_nodes_add(after, place->front->nodes, place->front->count);
@@ -560,8 +562,8 @@ static __attribute__((cold)) strata_status refuse_own(const strata_block *block)
                        (unsigned long long)block->address, strata_tag_name(block->tag));
 }
 
-/* The free of a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream
- * that is not in that capture has no place in it. The lock is held. */
+/* Frees a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream that is
+ * not in that capture has no place in it. The lock is held. */
 static inline __attribute__((always_inline)) strata_status free_within(strata_capture *capture, strata_pool_block *one,
                                                                        const strata_block *block, CUstream stream)
 {
@@ -581,7 +583,8 @@ static inline __attribute__((always_inline)) strata_status free_within(strata_ca
     return status;
 }
 
-/* A free outside of captures: later launches come after all uses of the block, for they use its segment. */
+/* Orders a free outside of captures: records a use of the segment after all uses of the block, so that later launches,
+ * which use the segment, come after them. */
 static strata_status order_free(strata_runtime *runtime, const strata_block *block, const strata_block *segment,
                                 CUstream stream)
 {
@@ -614,8 +617,8 @@ static CUstream stream_of_free(const strata_pool_block *one, CUstream stream, bo
     return own || stream == STRATA_STREAM_GONE ? one->pool->stream : stream;
 }
 
-/* A free on a stream of a capture that does not use the block: the capture keeps it, as if it did. *kept: the stream is
- * in one. The lock is held. */
+/* Frees a block on a stream that is in a capture: the capture keeps the block, as if it used it. *kept: the stream is
+ * in a capture. The lock is held. */
 static strata_status keep_freed(strata_runtime *runtime, const strata_block *block, CUstream stream, bool *kept)
 {
     strata_capture_front front;
@@ -630,7 +633,8 @@ static strata_status keep_freed(strata_runtime *runtime, const strata_block *blo
     return status == STRATA_SUCCESS ? strata_kept_free(&runtime->captures.kept, runtime->table, block, kept) : status;
 }
 
-/* Later waits for the block come after what the stream has now; refused in a capture, which keeps the block. */
+/* Records a use on the free's stream, so that later waits for the block come after the stream's present work. Refused
+ * on a stream in a capture; the capture keeps the block. */
 static void note_free(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     if (!runtime->tracks || stream == STRATA_STREAM_GONE)
@@ -642,8 +646,8 @@ static void note_free(strata_runtime *runtime, const strata_block *block, CUstre
     strata_error_suppress_end(false);
 }
 
-/* *fork: the program forked the stream into a capture, so that what is freed there has no end of the capture on that
- * stream to wait for. */
+/* *fork: the program forked the stream into a capture, so that a free on it cannot wait for the capture's end on that
+ * stream. */
 static strata_status look_for_fork(strata_runtime *runtime, CUstream stream, bool own, bool *fork)
 {
     strata_capture_front front;
@@ -686,8 +690,8 @@ bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CU
     return kept || *status != STRATA_SUCCESS;
 }
 
-/* Work outside of the capture, in which the block is about to be freed, may have used it: later launches come after
- * that, for they use the segment. The lock is held, and not meanwhile; NULL: the block was freed meanwhile. */
+/* Before a block is freed in its capture: work outside of the capture may have used it, and later launches, which use
+ * the segment, come after that. The lock is held, and released meanwhile. NULL: the block was freed meanwhile. */
 static strata_pool_block *order_outside_uses(strata_runtime *runtime, strata_pool_block *one, strata_status *status)
 {
     const strata_block mine = one->block, segment = one->range->segment->block;
@@ -734,7 +738,7 @@ static strata_status free_in_capture(strata_runtime *runtime, strata_capture *ca
     return free_within(capture, one, block, stream);
 }
 
-/* The free of a pool's block whose capture has ended, or whose device is lost. The lock is held, and released. */
+/* Frees a pool's block whose capture has ended, or whose device is lost. The lock is held, and released. */
 static __attribute__((noinline)) strata_status free_outside(strata_runtime *runtime, strata_pool_block *one,
                                                             const strata_block *block, CUstream stream, bool own)
 {
@@ -755,7 +759,8 @@ static __attribute__((noinline)) strata_status free_outside(strata_runtime *runt
 
 static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own);
 
-/* The free of a block from outside waits for its keepers' end. It then comes after what `stream` has now. */
+/* Defers the free of a block from outside until no capture or graph keeps it; it then comes after the present work of
+ * `stream`. */
 static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     bool found;
@@ -764,10 +769,10 @@ static strata_status defer_free(strata_runtime *runtime, const strata_block *blo
     lock(runtime);
     const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, &found);
     unlock(runtime, status);
-    return found ? status : free_kept(runtime, block, stream, own); /* its last keeper has gone meanwhile */
+    return found ? status : free_kept(runtime, block, stream, own); /* nothing keeps it any more */
 }
 
-/* The free of a pool's block. The lock is held, and released. */
+/* Frees a pool's block. The lock is held, and released. */
 static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
                                      CUstream stream, bool own)
 {
@@ -794,9 +799,9 @@ static strata_status free_kept(strata_runtime *runtime, const strata_block *bloc
                : strata_free_from_top(runtime->top, block, stream);
 }
 
-/* Where layers hear of uses, a launch prepares all blocks that live in its pool's segments: a free of one of them by
- * another thread waits until the launch is noted, instead of being refused. NULL: nothing to exclude; else the pool,
- * held and locked. */
+/* Keeps launches from a pool's block while it is freed. Where layers hear of uses, a launch prepares all blocks that
+ * live in its pool's segments: a free of one of them by another thread waits until the launch is noted, instead of
+ * being refused. Returns the block's pool, held and locked; NULL if the block is in none. */
 static strata_capture_pool *exclude_launches(strata_runtime *runtime, const strata_block *block)
 {
     strata_captures_lock(&runtime->captures);

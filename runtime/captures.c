@@ -40,7 +40,7 @@ typedef struct capture_use {
 static strata_status end_capture(strata_capture *capture, const capture_use *to);
 static const capture_use discarded;
 
-/* Whether no other thread may end a capture of this one, or can name its stream. */
+/* Whether the capture is this thread's, and no other thread may end it or can name its stream. */
 static bool only_this_thread_ends(const strata_capture *capture)
 {
     return pthread_equal(capture->thread, pthread_self()) &&
@@ -160,7 +160,7 @@ static void note_broken_body(strata_capture *capture)
         around->keeps_graph = true;
 }
 
-/* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's), DRIVER (it goes on). */
+/* Ends the capture for the driver, once. Errors: STREAM_MISUSE (it is another thread's), DRIVER (it goes on). */
 static strata_status end_for_driver(strata_capture *capture)
 {
     strata_runtime *runtime = capture->runtime;
@@ -192,7 +192,7 @@ static strata_status end_for_driver(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
-/* The driver ended it with an error and then did not tell of it, but captures the stream all the same. */
+/* The driver's end failed, and it reported no capture afterwards, but it captures the stream all the same. */
 static strata_status refuse_unended(strata_capture *capture)
 {
     strata_captures_lock(&capture->runtime->captures);
@@ -213,7 +213,7 @@ static strata_status make_known(strata_capture *capture)
     return unended ? refuse_unended(capture) : status;
 }
 
-/* The stream as it was before. */
+/* Makes the stream known again if it was before, and performs frees that waited for the end of the capture. */
 static strata_status restore_stream(strata_capture *capture)
 {
     strata_runtime *runtime = capture->runtime;
@@ -228,7 +228,7 @@ static strata_status restore_stream(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
-/* That of a body is its node's. */
+/* Destroys the capture's graph, unless it belongs to a conditional node, into whose body it was captured. */
 static void destroy_graph(strata_capture *capture)
 {
     const bool mine = !capture->body_of || !capture->body_of->nests;
@@ -257,7 +257,8 @@ void strata_capture_spoil(strata_capture *capture, strata_status failed, const c
     strata_captures_unlock(&capture->runtime->captures);
 }
 
-/* The capture around a body goes on; without a graph, if its node lacks a body. */
+/* Takes the body out of the capture around it, which goes on; if the node lacks a body now, that capture gives no
+ * graph. */
 static void leave_around(const strata_capture *capture, bool made, strata_status status)
 {
     const strata_body *body = capture->body_of;
@@ -278,7 +279,7 @@ static strata_status make_of(strata_capture *capture, const capture_use *to)
     return to->make(capture, to->data);
 }
 
-/* What is not taken over goes. */
+/* Makes what the call asks for of an ended capture, and frees what was not taken over. */
 static strata_status finish_capture(strata_capture *capture, const capture_use *to)
 {
     strata_runtime *runtime = capture->runtime;
@@ -305,7 +306,7 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
 
-/* *opening: another thread opens one. */
+/* The capture's open body, or NULL. *opening: another thread opens one. */
 static strata_capture *open_body(strata_capture *capture, bool *opening)
 {
     strata_captures_lock(&capture->runtime->captures);
@@ -315,8 +316,8 @@ static strata_capture *open_body(strata_capture *capture, bool *opening)
     return body;
 }
 
-/* A body of it that is open is given up before; if only something that it kept could not be freed, that is said at the
- * end. */
+/* Ends a capture. An open body of it is given up first; if only a free of something that the body kept has failed, that
+ * error is returned at the end. */
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
     bool opening;
@@ -340,7 +341,7 @@ static strata_status refuse_none(const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
 }
 
-/* A body that is open, or that the stream captures. */
+/* Refuses a capture that is a body, or that has an open one. */
 static strata_status check_bodies(strata_capture *capture, const char *call)
 {
     bool opening;
@@ -460,8 +461,8 @@ static strata_status leave_known(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
-/* Waits for what the runtime's known streams have done so far need no event of them later, when the program may have
- * forked them into the capture. */
+/* Records events that cover the work of the runtime's known streams so far: later the program may have forked them into
+ * the capture, and no event could be recorded. */
 static void mark_streams(strata_runtime *runtime)
 {
     strata_error_suppress_begin(); /* what is not marked now is waited for after the capture */

@@ -35,8 +35,8 @@ static strata_status check_driver_has(const char *call)
                    : STRATA_SUCCESS;
 }
 
-/* The capture of the runtime that the stream is in, and *front, its place there. With `opens` no other thread opens a
- * body in it or ends it until stop_opening. */
+/* Finds the runtime's capture that the stream is in, and *front, the stream's place there. With `opens`, no other
+ * thread opens a body in the capture or ends it until stop_opening. */
 static strata_status find_around(strata_runtime *runtime, CUstream stream, bool opens, const char *call,
                                  strata_capture_front *front, strata_capture **out)
 {
@@ -71,7 +71,7 @@ static strata_status stop_opening(strata_capture *around, strata_status status)
     return status;
 }
 
-/* Nothing was noted in the body, nor captured on its stream. */
+/* Whether nothing was noted in the body, nor captured on its stream. */
 static bool is_empty(strata_capture *body)
 {
     strata_capture_front front;
@@ -109,7 +109,7 @@ static strata_status make_nest(strata_capture *body, const char *call)
     return strata_capture_begin_for_driver(body);
 }
 
-/* Where the stream stands in the capture, which may be another one for the driver now. */
+/* As make_nest, and asks again where the stream stands: the driver may have another capture on it now. */
 static strata_status nest(strata_capture *around, CUstream stream, const char *call, strata_capture_front *front)
 {
     strata_status status = make_nest(around, call);
@@ -220,7 +220,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
     return STRATA_SUCCESS;
 }
 
-/* NULL params: the node is there. */
+/* Begins the capture of a body, and first adds its node with `params`; NULL: the node is there already. */
 static strata_status begin_body(const strata_body *body, CUstream stream, CUgraphNodeParams *params)
 {
     strata_capture *made = NULL;
@@ -295,7 +295,7 @@ strata_status strata_capture_switch(strata_runtime *runtime, CUstream stream, CU
 
 /* ---- the end of a body ---- */
 
-/* Blocks that were allocated in the body, and one of them. */
+/* Counts the live blocks that were allocated in the body; *one is one of them. */
 static size_t live_blocks(const strata_capture *capture, strata_block *one)
 {
     size_t count = 0;

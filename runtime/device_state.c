@@ -25,7 +25,7 @@ struct strata_device_state {
     strata_generation_watch *watches;
 };
 
-/* Of all states: bumps are rare, and a watch may end after its state. */
+/* One lock for all states: bumps are rare, and a watch may end after its state. */
 static strata_lock watches_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_WATCHES);
 
 /* ---- life ---- */

@@ -25,18 +25,18 @@ typedef struct strata_device_record {
     _Atomic uint64_t word;                 /* any thread; the generation changes under the watches' lock */
     strata_device *device;                 /* constant, never freed; NULL: a service's, in no runtime */
     int ordinal;                           /* constant */
-    _Atomic uint64_t holders;              /* the state and each reference to an allocation; any thread */
-    _Atomic uint64_t blocks;               /* of the references; any thread */
+    _Atomic uint64_t holders;              /* counts the state and each reference to an allocation; any thread */
+    _Atomic uint64_t blocks;               /* blocks of these references; any thread */
     strata_status (*end)(void *abandoned); /* written before the state lets go, read by the last holder; or NULL */
     void *abandoned;
 } strata_device_record;
 
 strata_status strata_device_state_create(strata_device *device, strata_device_state **out);
 
-/* Of a device of which no memory is in this process. */
+/* Creates the state of a device that has no memory in this process. */
 strata_status strata_device_state_create_for(int ordinal, strata_device_state **out);
 
-/* Before there are references and watches: the generation at which it starts. */
+/* Sets the first generation; called before there are references and watches. */
 void strata_device_state_start_at(strata_device_state *state, uint64_t generation);
 
 /* Ends its watches and marks the record. With `end`, the last holder calls end(abandoned), also within this call, and
@@ -53,12 +53,12 @@ strata_device_record *strata_device_state_record(strata_device_state *state);
 void strata_device_record_hold(strata_device_record *record, bool block);
 strata_status strata_device_record_unhold(strata_device_record *record, bool block);
 
-/* References that exist, while the state does; the blocks that they hold. */
+/* Live references to allocations, and the blocks that they hold. */
 uint64_t strata_device_state_references(const strata_device_state *state);
 uint64_t strata_device_state_blocks(const strata_device_state *state);
 
-/* Whether memory of that word can be used: one compare, and a load of the driver's state, which is another one once any
- * device was reset. */
+/* Whether memory of that word can be used. One compare, and a load of the driver's state, which differs from OPEN once
+ * any device was reset. */
 static inline bool strata_device_record_is_current(const strata_device_record *record, uint64_t word)
 {
     return atomic_load_explicit(&record->word, memory_order_acquire) == word &&

@@ -1,4 +1,4 @@
-/* What DLPack's tensors say, checked. */
+/* Checks of DLPack's tensors, and what they mean. */
 #ifndef STRATA_RUNTIME_DLPACK_H
 #define STRATA_RUNTIME_DLPACK_H
 
@@ -10,21 +10,20 @@
 /* Errors: UNSUPPORTED (another major version). */
 strata_status strata_dlpack_check_version(const DLManagedTensorVersioned *tensor);
 
-/* Of a checked version: whether shape and strides are there and valid. *elements: their number. Errors: INVALID_VALUE.
- */
+/* Checks the shape and strides of a tensor whose version is checked. *elements: their number. Errors: INVALID_VALUE. */
 strata_status strata_dlpack_count(const DLManagedTensorVersioned *tensor, size_t *elements);
 
-/* Of a counted tensor with elements: whether they lie one behind the other, the last dimension fastest. */
+/* Whether the elements lie one behind the other, the last dimension fastest. The tensor is counted and has elements. */
 bool strata_dlpack_is_compact(const DLTensor *tensor);
 
-/* Of a counted tensor with elements: all bytes between its lowest and its highest one. Errors: INVALID_VALUE. */
+/* The bytes from the lowest to the highest element of a counted tensor that has elements. Errors: INVALID_VALUE. */
 strata_status strata_dlpack_find_range(const DLManagedTensorVersioned *tensor, CUdeviceptr *address, size_t *bytes);
 
-/* The types of elements. NONE: no reference has such. */
+/* Converts types of elements. NONE: references have no such type. */
 DLDataType strata_dlpack_type(strata_element element);
 strata_element strata_dlpack_element(DLDataType type);
 
-/* Whether a device type is of memory that CUDA kernels can use. */
+/* Whether CUDA kernels can use memory of a device type. */
 static inline bool strata_dlpack_is_cuda(int type)
 {
     return type == kDLCUDA || type == kDLCUDAHost || type == kDLCUDAManaged;

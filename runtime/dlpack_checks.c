@@ -5,7 +5,7 @@
 
 enum { STRIDES_SINCE_MINOR = 2 };
 
-/* The first of an element type is what it is exported as. */
+/* An element type is exported as its first line here. */
 static const struct {
     DLDataType type;
     strata_element element;
@@ -90,7 +90,7 @@ strata_status strata_dlpack_count(const DLManagedTensorVersioned *managed, size_
                : STRATA_SUCCESS;
 }
 
-/* Of a dimension with more than one element. */
+/* The stride of a dimension that has more than one element. */
 static int64_t stride_of(const DLTensor *tensor, int32_t dimension)
 {
     if (tensor->strides)

@@ -28,7 +28,7 @@ static void delete_tensor(DLManagedTensorVersioned *managed)
     strata_ref_release(ref);
 }
 
-/* Errors: INVALID_VALUE. */
+/* Checks that the shape has as many elements as the reference. Errors: INVALID_VALUE. */
 static strata_status check_shape(const strata_ref *ref, const strata_dlpack_options *options)
 {
     if (options->ndim < 0 || options->ndim > MOST_DIMENSIONS || (options->ndim && !options->shape))
@@ -59,7 +59,7 @@ static void set_extents(DLTensor *tensor, const strata_dlpack_options *options, 
     }
 }
 
-/* Which kind of memory a block has: an owner below decides that, and there may be several. */
+/* Asks the driver which kind of memory it is: the owner decides that, and a stack may have several. */
 static strata_status find_device(const strata_ref *ref, DLDevice *out)
 {
     *out = (DLDevice){kDLCUDA, ref->record->device->ordinal};
@@ -111,7 +111,7 @@ static strata_status make_tensor(strata_ref *ref, const strata_dlpack_options *o
 
 /* ---- order ---- */
 
-/* Later work on the stream comes after recorded uses. */
+/* Makes later work on the stream come after recorded uses. */
 static strata_status order(const strata_ref *ref, int64_t number, strata_access access)
 {
     CUstream stream = (CUstream)(uintptr_t)number; /* 1 and 2 are CUDA's names of those streams, too */

@@ -9,7 +9,7 @@
 
 /* ---- references ---- */
 
-/* What a reference says of a tensor. */
+/* A tensor's memory, as a reference has it. */
 typedef struct tensor_memory {
     strata_element type;
     size_t length;
@@ -43,7 +43,7 @@ static strata_status check_layout(const DLTensor *tensor, tensor_memory *memory)
                              "the tensor is not compact: its elements do not lie one behind the other");
 }
 
-/* The block of the stack that has the memory, if one has. Errors: INVALID_VALUE (the memory exceeds it). */
+/* Finds the stack's block in which the memory begins, if any. Errors: INVALID_VALUE (the memory exceeds it). */
 static strata_status find_block(strata_runtime *runtime, tensor_memory *memory)
 {
     strata_error_suppress_begin();

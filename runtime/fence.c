@@ -44,7 +44,7 @@ static strata_status check_fence(const strata_fence *fence, const char *call)
     return status == STRATA_SUCCESS ? strata_check_device_now(fence->device) : status;
 }
 
-/* Finding the stream first refuses one that is being captured: its event would be a node of the graph. */
+/* Finds the stream first, which refuses one that is being captured: the event would be a node of the graph. */
 strata_status strata_fence_record(strata_fence *fence, CUstream stream)
 {
     strata_stream_ref found;
@@ -64,7 +64,7 @@ strata_status strata_fence_record(strata_fence *fence, CUstream stream)
     return STRATA_SUCCESS;
 }
 
-/* A call for the fence's event, which other captures survive. */
+/* Makes a driver call for the fence's event, in relaxed mode, so that other captures survive it. */
 static strata_status ask(strata_fence *fence, CUresult (*call)(CUevent event), const char *name)
 {
     strata_call_scope scope;

@@ -6,7 +6,7 @@
 #include "core/stack/own_stream_free.h"
 #include "runtime/captures.h"
 
-/* Once there was a capture, or an open use. */
+/* A free of a runtime that has had a capture, an open use or a registered block. */
 static __attribute__((noinline)) strata_status
 deallocate_beside_captures(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {

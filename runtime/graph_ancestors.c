@@ -29,7 +29,7 @@ static bool grow(strata_ancestors *ancestors)
     return true;
 }
 
-/* *fresh: it was not there. False without host memory. */
+/* Adds a node to the set. *fresh: it was not in it. False without host memory. */
 static bool insert(strata_ancestors *ancestors, CUgraphNode node, bool *fresh)
 {
     if ((!ancestors->table || 2 * ancestors->count > ancestors->mask) && !grow(ancestors))
@@ -53,8 +53,8 @@ static void clear(strata_ancestors *ancestors)
 
 typedef struct walk {
     strata_ancestors *ancestors;
-    strata_nodes next; /* new, with dependencies still to be asked for */
-    strata_nodes met;  /* of the earlier front */
+    strata_nodes next; /* new nodes whose dependencies are not visited yet */
+    strata_nodes met;  /* nodes of the earlier front */
 } walk;
 
 static bool visit(walk *self, const CUgraphNode *nodes, size_t count)
@@ -70,7 +70,8 @@ static bool visit(walk *self, const CUgraphNode *nodes, size_t count)
     return true;
 }
 
-/* One question for most nodes: the driver fills what there is room for, and says how many it filled. */
+/* Visits the nodes that a node depends on, mostly by one call: the driver fills what there is room for, and says how
+ * many it filled. */
 static bool visit_dependencies(walk *self, CUgraphNode node)
 {
     enum { FEW = 16 };
@@ -90,7 +91,7 @@ static bool visit_dependencies(walk *self, CUgraphNode node)
     return visited;
 }
 
-/* *all_met: each node of the earlier front comes before this one, or is of it. */
+/* Adds all nodes that come before a front. *all_met: each node of the earlier front is before this one, or in it. */
 static bool walk_from(strata_ancestors *ancestors, const strata_capture_front *front, bool *all_met)
 {
     walk self = {.ancestors = ancestors};

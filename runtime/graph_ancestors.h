@@ -20,7 +20,7 @@ typedef struct strata_ancestors {
     strata_nodes front; /* of the last walk */
 } strata_ancestors;
 
-/* The stream's, made if there are none; NULL without host memory. */
+/* The ancestors of a stream, created if missing; NULL without host memory. */
 strata_ancestors *strata_ancestors_of(strata_ancestors **list, CUstream stream);
 
 /* Walks to a front. False if the driver or host memory refuses: then nothing is known to come before it. */
@@ -37,12 +37,12 @@ typedef struct strata_capture_place {
     CUstream stream;
     const strata_capture_front *front;
     strata_ancestors **known;    /* of the capture's streams */
-    strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for, or not to be had */
+    strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for yet, or the walk failed */
     bool asked;
     struct strata_capture_place *around; /* in the body of a conditional node: the node's; else NULL */
 } strata_capture_place;
 
-/* Whether that work comes after a node, or all of them. False if it cannot be learned. */
+/* Whether work at the place comes after a node; after all nodes of a set. False if it cannot be learned. */
 bool strata_capture_place_is_after_slow(strata_capture_place *place, CUgraphNode node);
 static inline bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node)
 {

@@ -67,7 +67,7 @@ static strata_status replace(update *self, CUgraph graph)
                               (void *)self->info.node, self->info.type);
 }
 
-/* A graph that refuses frees goes on with its new blocks. */
+/* Makes a graph that refuses frees refuse those of its new blocks. */
 static void refuse_frees(const strata_graph *graph)
 {
     strata_captures *captures = &graph->runtime->captures;
@@ -87,7 +87,7 @@ static void take_graph(strata_graph *graph, strata_capture *capture)
     capture->graph = NULL;
 }
 
-/* Which of its conditions the executable graph would read then, no document says. */
+/* Refuses conditional nodes: no document says which conditions the executable graph would read after an update. */
 static strata_status check_conditionals(const strata_graph *graph, const strata_capture *capture)
 {
     return graph->conditionals || capture->conditionals
@@ -229,7 +229,8 @@ static strata_status keep(strata_graph *graph, const strata_graph_block *named, 
     return STRATA_SUCCESS;
 }
 
-/* Room for them is made in the graph. After an error the caller lets go of what was added. */
+/* Keeps all blocks that the graph does not use yet, and makes room for them in it. After an error the caller drops what
+ * was added. */
 static strata_status keep_all(strata_graph *graph, const strata_graph_block *blocks, size_t count,
                               strata_capture_uses *added)
 {

@@ -4,10 +4,10 @@
 
 #include "runtime/graphs.h"
 
-/* No lock is held. */
+/* Tells of an event of a graph. The caller holds no lock. */
 void strata_graph_tell(const strata_graph *graph, strata_graph_event_kind kind, CUstream stream, strata_status status);
 
-/* Of a capture of which no graph was made. */
+/* Tells of a capture that gave no graph. */
 void strata_capture_tell_failure(const strata_capture *capture, strata_status status);
 
 #endif

@@ -18,7 +18,7 @@ static strata_status free_now(strata_runtime *runtime, const strata_block *block
     return status;
 }
 
-/* Whether no other try is due: the program may have freed it behind the graph's back. */
+/* Whether no other try is due: the block is freed, also if the program freed it behind the graph's back. */
 static bool is_over(strata_status status)
 {
     return status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;

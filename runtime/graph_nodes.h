@@ -18,10 +18,10 @@ static inline const CUgraphNode *strata_nodes_items(const strata_nodes *nodes)
 
 bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node);
 
-/* Adds one that is not in the set. False without host memory. */
+/* Adds a node that is not in the set. False without host memory. */
 bool strata_nodes_push(strata_nodes *nodes, CUgraphNode node);
 
-/* Adds those that are missing. False without host memory: some may be added. */
+/* Adds the nodes that are missing. False without host memory; some may be added then. */
 bool strata_nodes_add_missing(strata_nodes *nodes, const CUgraphNode *added, size_t count);
 static inline bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count)
 {
@@ -46,12 +46,13 @@ static inline void strata_nodes_free(strata_nodes *nodes)
 typedef struct strata_capture_front {
     CUstreamCaptureStatus status;
     cuuint64_t id; /* of the capture; never used again */
-    CUgraph graph; /* that is being made */
+    CUgraph graph; /* the graph that is being made */
     const CUgraphNode *nodes;
     size_t count;
 } strata_capture_front;
 
-/* *front has NONE if the stream is not being captured, and after an error: DRIVER. A capture survives it. */
+/* Asks the driver for a stream's place. *front has NONE if the stream is not being captured, and after an error:
+ * DRIVER. A capture survives the call. */
 strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front);
 
 #endif

@@ -94,7 +94,7 @@ void strata_graph_uses_free(strata_graph_uses *uses)
 
 /* ---- a launch ---- */
 
-/* One of the pool's blocks may be freed by now. */
+/* Accepts that a block of the pool was freed meanwhile. */
 static strata_status forgive(const strata_graph_use *use, strata_status status)
 {
     return status == STRATA_ERROR_USE_AFTER_FREE && use->of_pool ? STRATA_SUCCESS : status;
@@ -136,7 +136,7 @@ strata_status strata_graph_uses_wait(const strata_graph_uses *uses, const strata
     return first == uses->count ? STRATA_SUCCESS : wait_from(uses, first, runtime, stream);
 }
 
-/* All are noted, even after a failure; returns the first. */
+/* Notes all uses, even after a failure; returns the first failure. */
 static strata_status note_all(const strata_graph_uses *uses, const strata_runtime *runtime,
                               const strata_stream_ref *stream)
 {
@@ -153,7 +153,7 @@ static strata_status note_all(const strata_graph_uses *uses, const strata_runtim
     return status;
 }
 
-/* Under one event, which covers all. */
+/* Notes all uses under one event. */
 static strata_status note_with_event(const strata_graph_uses *uses, const strata_runtime *runtime, CUstream handle)
 {
     bool begun;

@@ -15,10 +15,10 @@ typedef struct strata_graph_use {
 /* All zero: to be listed. */
 typedef struct strata_graph_uses {
     strata_graph_use *items;
-    strata_block *blocks; /* likewise ordered */
+    strata_block *blocks; /* in the order of `items` */
     size_t count, room;
     bool listed;
-    uint64_t changes; /* of the pools, when it was listed */
+    uint64_t changes; /* strata_graph_uses_changes when it was listed */
 } strata_graph_uses;
 
 /* Lists all blocks that the graph's work may touch, if its uses or the pool's blocks have changed: a segment stands for
@@ -26,11 +26,12 @@ typedef struct strata_graph_uses {
 strata_status strata_graph_uses_list(strata_graph_uses *uses, const strata_capture_uses *of, strata_capture_pool *pool);
 void strata_graph_uses_free(strata_graph_uses *uses);
 
-/* Of the live blocks of the graph's pool and of its parts' pools, so far. */
+/* How often the live blocks of the graph's pool and of its parts' pools have changed so far. */
 uint64_t strata_graph_uses_changes(const strata_capture_uses *of, const strata_capture_pool *pool);
 
-/* Before a launch: the stream waits for earlier uses. After it: notes the uses. *noted goes from one to the other: the
- * stream's point, if all were noted at it already. On a runtime that tracks plainly. */
+/* The first, before a launch, makes the stream wait for earlier uses; the second, after it, notes the launch's uses.
+ * *noted goes from one to the other: the stream's point if all uses were noted at it already, else 0. For a runtime
+ * that tracks plainly. */
 strata_status strata_graph_uses_wait(const strata_graph_uses *uses, const strata_runtime *runtime, CUstream stream,
                                      strata_point *noted);
 strata_status strata_graph_uses_note(const strata_graph_uses *uses, const strata_runtime *runtime, CUstream stream,

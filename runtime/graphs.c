@@ -123,7 +123,7 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
 
 /* ---- launching ---- */
 
-/* All blocks that the graph's work may touch: a segment stands for what was freed in the capture. */
+/* Names all blocks that the graph's work may touch: a segment stands for what was freed in the capture. */
 static strata_status name_uses(strata_graph *graph, strata_launch *launch)
 {
     strata_status status = STRATA_SUCCESS;
@@ -153,7 +153,7 @@ static void count_launch(strata_graph *graph)
         strata_objects_made(STRATA_OBJECT_CONDITIONAL_LAUNCH, graph->conditionals);
 }
 
-/* A capture of the stream would be spoiled. */
+/* Refuses a stream that is being captured, since the call would spoil the capture. */
 static strata_status check_stream(const strata_graph *graph, CUstream stream, const char *call)
 {
     strata_capture_front front;
@@ -163,7 +163,8 @@ static strata_status check_stream(const strata_graph *graph, CUstream stream, co
     return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "%s: the stream is being captured", call);
 }
 
-/* Without blocks nothing has asked about the stream, which other code may capture. */
+/* Whether nothing has asked about the stream's capture by other code: the graph has no blocks, and the stream is
+ * unknown. */
 static bool is_unasked(const strata_graph *graph, CUstream stream)
 {
     return !graph->uses.count && !strata_known_timeline(graph->runtime->device, stream);
@@ -185,8 +186,8 @@ static strata_status launch_now(strata_graph *graph, CUstream stream)
                                                        graph->nodes, strata_stream_hint(result));
 }
 
-/* Through the launch recorder, so that every layer hears of the uses. *again: a block of the pool was freed meanwhile,
- * and is no longer used. */
+/* Launches through the launch recorder, so that every layer hears of the uses. *again: a block of the pool was freed
+ * meanwhile; the caller tries again without it. */
 static strata_status launch_through_layers(strata_graph *graph, CUstream stream, bool *again)
 {
     strata_launch launch;
@@ -216,7 +217,7 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
     return status;
 }
 
-/* All that are listed now and not freed. */
+/* Records a use of each of the pools' blocks that are listed now and not freed. */
 static strata_status note_blocks_of_pool(const strata_graph *graph, CUstream stream)
 {
     strata_resource *top = graph->runtime->top;
@@ -288,8 +289,8 @@ static void unlock_launches(strata_graph *graph, size_t parts)
     strata_lock_release(&graph->pool->launches);
 }
 
-/* The launches' locks of all pools whose memory the graph uses: of its own one, which guards the list of the others,
- * and of those, all or none, as another graph may have them the other way round. */
+/* Takes the launches' locks of all pools whose memory the graph uses: of its own pool, which guards the list of the
+ * others, and then of the others, all or none, as another graph may take them in the opposite order. */
 static void lock_launches(strata_graph *graph)
 {
     size_t taken;
@@ -329,7 +330,7 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     return status;
 }
 
-/* Once; *uploads: not yet. */
+/* Uploads the graph, once. *uploads: false if it was uploaded already. */
 static strata_status upload_now(strata_graph *graph, CUstream stream, bool *uploads)
 {
     CUresult result = CUDA_SUCCESS;
@@ -520,8 +521,9 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     return status;
 }
 
-/* In whatever mode: the end of an executable graph would spoil captures (sim/driver/graph_exec.c). What is refused is
- * not tried again: the error may be that of earlier work, and the object be gone. */
+/* Destroys the driver's graphs, in relaxed mode, since the end of an executable graph would spoil captures
+ * (sim/driver/graph_exec.c). A call that fails is not tried again: the error may be that of earlier work, and the
+ * object be gone. */
 static void destroy_for_driver(const strata_graph *graph)
 {
     strata_call_scope scope;

@@ -15,7 +15,8 @@ struct strata_idle_stream {
 static strata_lock lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_IDLE_STREAMS);
 static strata_idle_stream *idle; /* guarded by lock */
 
-/* The last one of the device that was given, or NULL. A reset ended streams of its device, which are dropped. */
+/* The device's stream that was given back last, or NULL. Drops the streams of lost devices, which their reset has
+ * ended. */
 static strata_idle_stream *take(const strata_device *device)
 {
     strata_idle_stream *found = NULL;

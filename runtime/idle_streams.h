@@ -10,7 +10,8 @@
 
 typedef struct strata_idle_stream strata_idle_stream;
 
-/* Errors: DEVICE_RESET, OUT_OF_HOST_MEMORY, BUSY (too many timelines), DRIVER. */
+/* Takes an idle stream of the device, or creates one. Errors: DEVICE_RESET, OUT_OF_HOST_MEMORY, BUSY (too many
+ * timelines), DRIVER. */
 strata_status strata_idle_stream_take(strata_device *device, strata_idle_stream **out);
 
 /* Waits on the host for the stream's work. */

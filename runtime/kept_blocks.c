@@ -11,11 +11,11 @@
 
 typedef struct strata_kept_block {
     uint32_t slot;
-    uint32_t count, refusing; /* keepers; graphs that refuse frees */
-    uint32_t registered;      /* of the keepers, registrations */
-    const char *library;      /* of the last one; static */
+    uint32_t count, refusing; /* captures, graphs and registrations that keep it; graphs that refuse its free */
+    uint32_t registered;      /* of `count`: registrations */
+    const char *library;      /* of the last registration; static */
     bool freed;               /* by the program */
-    bool marked;              /* before it came here: a pool's block, whose mark stays */
+    bool marked;              /* kept before it came here: a pool's block, whose mark stays */
     uint64_t round;           /* in which its free was tried last */
     struct strata_kept_block *next_due;
     strata_block block;

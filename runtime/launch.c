@@ -130,7 +130,7 @@ static strata_status check_block(strata_launch *launch, const strata_block *bloc
     return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
 }
 
-/* One reference to an allocation is enough. */
+/* Holds the allocation by a reference; one of them is enough. */
 static void hold(strata_launch *launch, strata_launch_entry *entry, strata_ref *ref)
 {
     if (entry->ref)
@@ -307,7 +307,7 @@ static strata_status check_references(const strata_launch *launch, const strata_
     return status;
 }
 
-/* In a capture of Strata's (graph.h) the uses are the capture's. False: the stream is in none. */
+/* Prepares the uses in a capture of Strata's (graph.h). False: the stream is in none. */
 static bool prepare_captured(strata_launch *launch, strata_status *status)
 {
     const strata_launch_entry *entries = entries_of(launch);

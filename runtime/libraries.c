@@ -79,7 +79,7 @@ static size_t length_of(const char *text)
 
 /* ---- kinds ---- */
 
-/* NULL: none, or blas. */
+/* The registered kind of a name; NULL if there is none, or for blas. */
 static const known_kind *find_kind(const char *name, size_t length)
 {
     strata_lock_take(&kinds_lock);
@@ -90,7 +90,7 @@ static const known_kind *find_kind(const char *name, size_t length)
     return kind;
 }
 
-/* False: there is one of that name. */
+/* Adds a kind; false if there is one of that name. */
 static bool add_kind(known_kind *made)
 {
     strata_lock_take(&kinds_lock);

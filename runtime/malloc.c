@@ -2,8 +2,7 @@
  *
  *     strata_malloc   allocates on an idle stream and waits for it on the host: what earlier users of the memory still
  *                     had to do was put in front of that stream, and is complete.
- *     strata_free     waits for the device, so that whichever stream used the memory is done, and frees on an idle
- * stream.
+ *     strata_free     waits for the device, so that whichever stream used the memory is done, and frees on an idle one.
  */
 #include <strata/malloc.h>
 
@@ -39,7 +38,7 @@ static strata_status refuse_context(void)
                        "make that one current (cuDevicePrimaryCtxRetain, cuCtxSetCurrent; cudaSetDevice)");
 }
 
-/* By its ordinal: the driver's handle of a device says less. */
+/* Finds the ordinal of the device whose primary context this is: only the ordinal opens a device. */
 static strata_status device_of_other(CUcontext context, int *ordinal)
 {
     CUdevice handle, other;
@@ -123,7 +122,8 @@ static strata_status check_start(CUdeviceptr address, const strata_block *block)
     return STRATA_SUCCESS;
 }
 
-/* *over: there is nothing to free. After a success the block is to be released. */
+/* Finds the block that begins at the pointer. *over: there is nothing to free. Else, after a success, the caller
+ * releases the block. */
 static strata_status find_to_free(void *pointer, strata_owned_block *found, bool *over)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
@@ -231,7 +231,7 @@ static strata_status allocate(size_t bytes, strata_block *block)
     return status;
 }
 
-/* A reset that is noticed here: the second try has a new runtime. */
+/* Tries twice: if the first try notices a reset, the second has a new runtime. */
 static strata_status allocate_after_reset(size_t bytes, strata_block *block)
 {
     strata_error_suppress_begin();

@@ -1,9 +1,9 @@
-/* Asks each runtime's stack in turn, the youngest first: a stack over another one has its blocks within that one's. The
- * stack is pinned meanwhile, and no lock is held.
+/* Asks each runtime's stack in turn, the youngest first: a stack that takes its memory from another one has its blocks
+ * inside that one's. The stack is pinned meanwhile, and no lock is held.
  *
- * After the reset of a device its addresses are given out anew: a runtime of before has them, too, until its blocks are
- * freed. So runtimes of devices that were reset are asked last, and the driver, whether it has given the address out:
- * that memory is not a block's. */
+ * After the reset of a device the driver gives its addresses out anew, while a runtime of the time before still has
+ * them until its blocks are freed. So runtimes of lost devices are asked last, and then the driver: an address that it
+ * has given out since is in no block. */
 #include "runtime/of_address.h"
 
 #include "core/base/error.h"
@@ -53,7 +53,8 @@ static bool is_given_out_since(strata_device *device, CUdeviceptr address)
     return is_made_by_the_driver(address) && !is_held(address);
 }
 
-/* False: it is in none whose device `lost` describes. */
+/* Looks in runtimes whose device is lost, or in those whose device is not. False: no block of them contains the
+ * address. */
 static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
 {
     strata_stack *stack;

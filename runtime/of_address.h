@@ -9,15 +9,15 @@ typedef struct strata_owned_block {
     strata_block block;
 } strata_owned_block;
 
-/* The block that contains `address`. After a success the release is due. Errors: FOREIGN_POINTER, which is raised only
- * by the caller; FORKED, SHUT_DOWN. */
+/* Finds the block that contains `address`. A success is followed by strata_owned_block_release. Errors:
+ * FOREIGN_POINTER, which is raised only by the caller; FORKED, SHUT_DOWN. */
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out);
 void strata_owned_block_release(strata_owned_block *found);
 
-/* Whether the address is in a block that was freed, and that its owner has until a capture ends. */
+/* Whether the address is in a block whose free waits for the end of a capture. */
 bool strata_is_freed_in_capture(CUdeviceptr address);
 
-/* The free of an address in no block was refused: tells layers that know a freed block that began there. */
+/* After the free of an address in no block was refused: tells layers that know a freed block that began there. */
 void strata_tell_refused_everywhere(CUdeviceptr address);
 
 #endif

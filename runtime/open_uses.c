@@ -89,7 +89,7 @@ static named_block *add_block(strata_open_uses *all, strata_block_id id)
     return one;
 }
 
-/* An earlier block of the slot was freed while another thread named a stream for it: its streams go. */
+/* The slot's uses. Those of an earlier block are dropped: it was freed while another thread named a stream for it. */
 static named_block *find_or_add(strata_open_uses *all, strata_block_id id)
 {
     named_block *one = find(all, id.slot);
@@ -206,8 +206,8 @@ static strata_status record_on(strata_runtime *runtime, const strata_block *bloc
     return runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
 }
 
-/* The timeline that the handle is known with, or NULL. During an unregistration the stream is for a moment known under
- * no handle, and its last work not covered yet. */
+/* The timeline by which the handle is known, or NULL. While a stream is unregistered its handle is unknown for a
+ * moment, and its last work not covered yet: then this waits. */
 static const strata_timeline *known_now(const strata_device *device, const open_use *use)
 {
     const strata_timeline *now = strata_known_timeline(device, use->stream);
@@ -218,7 +218,8 @@ static const strata_timeline *known_now(const strata_device *device, const open_
     return now;
 }
 
-/* Of a stream that was known. *wait: it is perhaps left to a capture, and known under no handle meanwhile. */
+/* Records the use of a stream that was known when it was named. *wait: the stream may have been left to a capture,
+ * which makes it unknown meanwhile. */
 static strata_status record_known(strata_runtime *runtime, const strata_block *block, const open_use *use, bool *wait)
 {
     const strata_timeline *now = known_now(runtime->device, use);
@@ -231,7 +232,8 @@ static strata_status record_known(strata_runtime *runtime, const strata_block *b
     return status;
 }
 
-/* Of a stream whose handle is valid, as its owner promised. *wait: it cannot be identified, or is another one. */
+/* Records the use of an unknown stream, whose handle the program keeps valid. *wait: it cannot be identified, or is
+ * another stream. */
 static strata_status record_unknown(strata_runtime *runtime, const strata_block *block, const open_use *use, bool *wait)
 {
     strata_stream_ref now;
@@ -244,7 +246,7 @@ static strata_status record_unknown(strata_runtime *runtime, const strata_block 
     return STRATA_SUCCESS;
 }
 
-/* In-flight: an unregistration of the stream waits until its handle is no longer used here. */
+/* Records one use, as an in-flight free: an unregistration of the stream waits until its handle is not used here. */
 static strata_status record(strata_runtime *runtime, const strata_block *block, const open_use *use)
 {
     bool wait;
@@ -256,7 +258,7 @@ static strata_status record(strata_runtime *runtime, const strata_block *block, 
     return status == STRATA_SUCCESS && wait ? strata_device_wait(runtime->device) : status;
 }
 
-/* False: the block has no more. */
+/* Copies the block's open use with this index; false if it has no more. */
 static bool use_at(strata_open_uses *all, const strata_block *block, uint32_t index, open_use *use)
 {
     strata_lock_take(&all->lock);

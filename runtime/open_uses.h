@@ -1,8 +1,8 @@
 /* Open uses: streams that use a block until its free (strata_runtime_use_until_free).
  *
- * A block's streams are kept beside the block, by its slot. The free records a use on each of them, before anything
- * else is asked: the owner then orders the reuse of the memory as after any other use. What the free asks first,
- * whether there are any, is the same word that tells it of captures (captures.used). */
+ * A block's streams are kept beside the block, by its slot. The free first records a use on each of them: the owner
+ * then orders the reuse of the memory as after any other use. Whether there may be any, a free reads from
+ * captures.used, which also tells it of captures. */
 #ifndef STRATA_RUNTIME_OPEN_USES_H
 #define STRATA_RUNTIME_OPEN_USES_H
 
@@ -21,7 +21,7 @@ typedef struct strata_open_uses {
 void strata_open_uses_init(strata_open_uses *all);
 void strata_open_uses_destroy(strata_open_uses *all);
 
-/* For a free: records the block's open uses. The first leaves them open, for a free that may fail; the second ends
+/* For a free. The first records the block's open uses and leaves them open, for a free that may fail; the second ends
  * them, after a success. Errors: of a use that could be neither recorded nor waited for. */
 strata_status strata_open_uses_record(strata_runtime *runtime, const strata_block *block);
 void strata_open_uses_forget(strata_runtime *runtime, const strata_block *block);

@@ -101,7 +101,7 @@ static void settle_buffer(strata_pinned_pool *pool, strata_pinned_buffer *buffer
     }
 }
 
-/* Buffers of earlier generations count no more. */
+/* After a change of the generation: buffers of earlier ones count no more, and free ones are doomed. */
 static void follow_generation(strata_pinned_pool *pool)
 {
     const uint64_t generation = generation_of(pool);
@@ -114,7 +114,7 @@ static void follow_generation(strata_pinned_pool *pool)
     pthread_cond_broadcast(&pool->changed);
 }
 
-/* Sorts out what is known to be complete. */
+/* Moves pending buffers whose work is known to be complete to `free` or `doomed`. */
 static void settle(strata_pinned_pool *pool)
 {
     list pending = pool->pending;
@@ -129,7 +129,7 @@ static void settle(strata_pinned_pool *pool)
 
 /* ---- without the lock ---- */
 
-/* Also of buffers whose free failed before. */
+/* Frees the doomed buffers, also those whose free failed before. */
 static strata_status free_doomed(strata_pinned_pool *pool)
 {
     strata_lock_take(&pool->lock);
@@ -153,7 +153,7 @@ static strata_status free_doomed(strata_pinned_pool *pool)
     return status;
 }
 
-/* For calls with another purpose: what fails is tried again later. */
+/* As free_doomed, for calls with another purpose: what fails is tried again later. */
 static void tidy(strata_pinned_pool *pool)
 {
     strata_error_suppress_begin();
@@ -221,7 +221,7 @@ static void give_out(strata_pinned_pool *pool, strata_pinned_buffer *buffer, siz
     pool->stats.acquired++;
 }
 
-/* Releases the lock meanwhile. Another waiting thread may use what a failure leaves. */
+/* Makes a buffer and gives it out; releases the lock meanwhile. After a failure another waiting thread may make one. */
 static strata_status make_and_give_out(strata_pinned_pool *pool, size_t bytes, strata_pinned_buffer **out)
 {
     const bool oversize = bytes > pool->capacity;
@@ -262,7 +262,7 @@ typedef struct patience {
     bool looked, waited;
 } patience;
 
-/* False: the time is over. May release the lock. */
+/* Waits until something may have changed, with the lock released meanwhile. False: the time is over. */
 static bool wait_for_change(strata_pinned_pool *pool, patience *with)
 {
     const uint64_t now = now_ns();
@@ -345,7 +345,7 @@ strata_status strata_pinned_pool_acquire(strata_pinned_pool *pool, size_t bytes,
 
 /* ---- releasing ---- */
 
-/* `point` 0: no work uses it. */
+/* Releases a buffer behind the work of `point`; 0: no work uses it. */
 static strata_status release(strata_pinned_buffer *buffer, strata_point point)
 {
     strata_pinned_pool *pool = buffer->pool;
@@ -576,7 +576,7 @@ strata_status strata_pinned_pool_create(strata_runtime *runtime, const strata_pi
     return status;
 }
 
-/* With the driver gone or the device reset there is no work. */
+/* Waits for the work of pending buffers. After the driver's shutdown or the device's reset there is none. */
 static strata_status wait_for_pending(strata_pinned_pool *pool)
 {
     strata_point points[POINTS];

@@ -42,7 +42,7 @@ typedef struct strata_reference_count {
     _Atomic uint64_t shared; /* any thread */
 } strata_reference_count;
 
-/* One reference, of the calling thread. */
+/* Begins with one reference, the calling thread's. */
 static inline void strata_reference_count_init(strata_reference_count *count)
 {
     const strata_thread *thread = strata_thread_self();
@@ -58,11 +58,11 @@ static inline bool strata_reference_count_is_owner(const strata_reference_count 
     return thread && thread->serial == count->owner;
 }
 
-/* Merges, or waits until the merge of another thread is done. The caller has a reference, and is not busy. */
+/* Merge merges, or waits until the merge of another thread is done. The caller has a reference, and is not busy. */
 void strata_reference_count_merge(strata_reference_count *count);
 void strata_reference_count_await_merge(const strata_reference_count *count);
 
-/* The caller has a reference, or borrows one. */
+/* Adds a reference. The caller has one, or borrows one. */
 static inline void strata_reference_count_clone(strata_reference_count *count)
 {
     if (strata_reference_count_is_owner(count)) {
@@ -78,7 +78,8 @@ static inline void strata_reference_count_clone(strata_reference_count *count)
     atomic_fetch_add_explicit(&count->shared, 1, memory_order_relaxed);
 }
 
-/* True: it was the last, and what it counts belongs to the caller alone. Else the count may be gone on return. */
+/* Releases a reference. True: it was the last, and what is counted belongs to the caller alone. Else the count may be
+ * gone on return. */
 static inline bool strata_reference_count_release(strata_reference_count *count)
 {
     if (strata_reference_count_is_owner(count)) {

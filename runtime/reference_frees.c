@@ -11,7 +11,7 @@
 
 #include <strata/dlpack_types.h>
 
-/* After a bump the context is asked for once: if it was reset, which may not be known yet, the memory is gone. */
+/* After a bump, asks the driver for the context: if it was reset, which may not be known yet, the memory is gone. */
 static void look_for_reset(const strata_ref *whole)
 {
     const uint64_t now = atomic_load_explicit(&whole->record->word, memory_order_acquire);
@@ -30,7 +30,7 @@ static strata_status wait_for_others(const strata_ref *whole)
     return strata_ends_without_driver(status) ? STRATA_SUCCESS : status;
 }
 
-/* Errors are suppressed. */
+/* Frees the block in the order of its allocation stream, after its open uses. Errors are suppressed. */
 static strata_status free_block(const strata_ref *whole)
 {
     strata_resource *top = whole->runtime->top;

@@ -87,7 +87,7 @@ static strata_status refuse_stale(strata_stale_reason reason, const char *what)
     return strata_fail(STRATA_ERROR_STALE, "%s is stale: %s", what, text_of(reason));
 }
 
-/* Also while the driver is shut down or forked: SHUT_DOWN, FORKED. */
+/* Raises why the memory cannot be accessed: STALE, also SHUT_DOWN or FORKED. */
 static __attribute__((cold)) strata_status refuse_access(const strata_ref *ref, strata_ref_memory *out)
 {
     if (out)
@@ -122,7 +122,8 @@ strata_status strata_ref_access(const strata_ref *ref, strata_ref_memory *out)
     return STRATA_SUCCESS;
 }
 
-/* Staleness is for good: if all are current after all were found current, they were at a time between. */
+/* Checks all references twice. A stale reference stays stale: if all are current after all were found current, all were
+ * at one time in between. */
 strata_status strata_refs_access(const strata_ref *const *refs, size_t count, strata_ref_memory *out)
 {
     if (count && (!refs || !out))
@@ -176,7 +177,7 @@ strata_status strata_reference_make(strata_runtime *runtime, strata_element type
     return STRATA_SUCCESS;
 }
 
-/* One that is made while its state shuts down is stale from the start. */
+/* A reference that is made while its state shuts down is stale from the start. */
 strata_status strata_reference_make_remote(strata_device_state *state, strata_element type, size_t length,
                                            void (*end)(void *data), void *data, strata_ref **out)
 {
@@ -448,7 +449,7 @@ strata_status strata_ref_record_write(strata_ref *ref, CUstream stream)
                : status;
 }
 
-/* Whether no work need wait for the memory: its allocation alone counts as a write, and is complete. */
+/* Whether no work need wait for the memory: only its allocation counts as a write, and is complete. */
 static bool nothing_wrote(const strata_table *table, strata_block_id id, strata_point write)
 {
     return !write || (strata_uses_untouched(table, id) && strata_point_known_complete(write));

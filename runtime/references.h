@@ -11,8 +11,8 @@
 struct DLManagedTensorVersioned;
 
 struct strata_ref {
-    strata_device_record *record; /* held by `whole`; these are constant */
-    uint64_t word;                /* of the record when the memory was current */
+    strata_device_record *record; /* held by `whole`; constant once made, as are all up to `read_only` */
+    uint64_t word;                /* the record's when the reference was made */
     CUdeviceptr address;
     size_t bytes;
     size_t length;
@@ -41,18 +41,18 @@ strata_status strata_reference_make(strata_runtime *runtime, strata_element type
 strata_status strata_reference_make_remote(strata_device_state *state, strata_element type, size_t length,
                                            void (*end)(void *data), void *data, strata_ref **out);
 
-/* Errors: UNSUPPORTED (the memory is in another process). */
+/* Raises UNSUPPORTED if the memory is in another process. */
 strata_status strata_reference_check_local(const strata_ref *ref, const char *call);
 
-/* Errors: INVALID_VALUE (no such type; the bytes overflow); of the second, misaligned elements. */
+/* Errors: INVALID_VALUE: of the first, no such type, or the bytes overflow; of the second, misaligned elements. */
 strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes);
 strata_status strata_element_check_alignment(CUdeviceptr address, strata_element type);
 
-/* Errors: INVALID_VALUE (writes read-only memory). */
+/* Raises INVALID_VALUE if the access writes read-only memory. */
 strata_status strata_reference_check_access(const strata_ref *ref, strata_access access);
 
-/* Ends memory without references, and the reference: frees a block, gives a tensor back; if a prepared use forbids
- * that, or it fails, later. */
+/* Ends memory that has no references any more, and the reference itself: frees a block, or gives a tensor back. If a
+ * prepared use forbids that, or it fails, it is deferred. */
 strata_status strata_reference_free(strata_ref *whole);
 
 /* Tries deferred frees again. The runtime may have ended on return, if it is abandoned. */

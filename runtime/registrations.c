@@ -6,7 +6,7 @@
 #include "runtime/captures.h"
 #include "runtime/graph_frees.h"
 
-/* Against what the table has; an identity that is not live is left to strata_kept_add. */
+/* Compares the block's facts with the table's; strata_kept_add refuses an identity that is not live. */
 static strata_status check_facts(const strata_runtime *runtime, const strata_block *block)
 {
     strata_block allocated;

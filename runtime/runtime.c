@@ -98,8 +98,8 @@ static bool is_usable(strata_runtime *runtime)
     return usable;
 }
 
-/* Frees references that were released and could not be freed then. Errors: `unwaited` where it may be why some still
- * cannot. */
+/* Frees memory of released references whose free was deferred. Errors: `unwaited`, where it may be why some still
+ * cannot be freed. */
 static strata_status free_deferred(strata_runtime *runtime, const strata_error *unwaited)
 {
     strata_references_free_deferred(runtime);
@@ -160,7 +160,8 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     return status == STRATA_SUCCESS ? strata_device_state_drop(state, NULL, NULL) : status;
 }
 
-/* Errors: BUSY. References may be released meanwhile: their blocks are counted first. */
+/* Raises BUSY if blocks live that no reference holds. References may be released meanwhile: their blocks are counted
+ * first. */
 static strata_status check_only_references(strata_runtime *runtime)
 {
     const uint64_t held = strata_device_state_blocks(runtime->state);

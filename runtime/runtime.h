@@ -16,7 +16,7 @@
 struct strata_ref;
 struct strata_capture;
 
-/* Of all capture pools, by slot: see runtime/capture_blocks.h. */
+/* The blocks of all capture pools, by slot: see runtime/capture_blocks.h. */
 typedef struct strata_pool_block_map {
     struct strata_pool_block **buckets; /* a power of two; NULL before the first pool */
     uint32_t mask, count;
@@ -25,16 +25,16 @@ typedef struct strata_pool_block_map {
 /* See runtime/captures.h. */
 typedef struct strata_captures {
     strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
-    _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
-    _Atomic bool used;     /* a pool, a capture or an open use was made, or a block registered; for good */
+    _Atomic uint32_t live; /* captures under way; written under the lock, read by any thread */
+    _Atomic bool used;     /* a pool, capture or open use was made, or a block registered; never cleared */
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_pool_block_map pool_blocks;
     strata_kept_blocks kept;
     strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
-    uint64_t graphs;                                      /* that exist */
-    size_t pools_left;                                    /* whose end has failed: it is tried again */
-    uint64_t last_number;                                 /* of pools */
+    uint64_t graphs;                                      /* graphs that exist */
+    size_t pools_left;                                    /* pools whose end has failed: it is tried again */
+    uint64_t last_number;                                 /* of the latest pool */
 } strata_captures;
 
 static inline void strata_captures_lock(strata_captures *captures)
@@ -75,7 +75,7 @@ struct strata_runtime {
     size_t stream_count, stream_room;
 };
 
-/* BUSY while pooled streams are acquired. */
+/* Raises BUSY while pooled streams are acquired. */
 strata_status strata_check_streams_released(strata_runtime *runtime);
 
 /* Destroys and unregisters the runtime's streams. On an error the remaining streams are unchanged, for another try; a

@@ -41,7 +41,7 @@ static CUresult fill(CUdeviceptr to, const unsigned char *value, size_t bytes, s
     return strata_cu.MemsetD32Async(to, word, bytes / sizeof word, stream);
 }
 
-/* The scope of the stream is entered. *call: the last one. */
+/* Submits the calls that write a value; the scope of the stream is entered. *call: the last call made. */
 static CUresult write_value(CUdeviceptr address, const unsigned char *value, size_t bytes, CUstream stream,
                             const char **call)
 {
@@ -80,7 +80,7 @@ static strata_status submit(const strata_ref *ref, const void *value, CUstream s
                                                        strata_element_name(ref->type), strata_stream_hint(result));
 }
 
-/* A set inside a capture would be a node of the graph. */
+/* Refuses a stream that is being captured: the set would be a node of the graph. */
 static strata_status check_capture(const strata_ref *ref, CUstream stream)
 {
     strata_device *device = ref->record->device;

@@ -16,7 +16,7 @@ static void lock_streams(strata_runtime *runtime)
     strata_lock_take(&runtime->streams_lock);
 }
 
-/* Then raises the error of `status`. */
+/* Releases the lock, and then raises the error of `status`. */
 static void unlock_streams(strata_runtime *runtime, strata_status status)
 {
     strata_lock_release(&runtime->streams_lock);
@@ -168,7 +168,7 @@ strata_status strata_check_streams_released(strata_runtime *runtime)
     return status;
 }
 
-/* Destroys or unregisters the slot's stream. *gone: no other try is possible. */
+/* Destroys or unregisters the slot's stream. *gone: the slot can be dropped; no other try is possible. */
 static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot *slot, bool *gone)
 {
     *gone = true;

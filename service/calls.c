@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* After an error `request` is gone. */
+/* Drops the request, and returns the error. */
 static strata_status give_up(strata_future *request, strata_status status)
 {
     service_request_drop(request);
@@ -24,7 +24,7 @@ static char *copy_text(const char *text)
     return copy ? strcpy(copy, text) : NULL;
 }
 
-/* Whose memory it is: another service's, or another device's, is of no use here. */
+/* Refuses memory of another service or another device. */
 static strata_status check_ref(strata_service *service, const strata_ref *ref, const char *call)
 {
     strata_ref_memory memory;

@@ -92,7 +92,7 @@ void service_future_submitted(strata_future *future)
     change(future, SERVICE_STARTING, SERVICE_BEGUN);
 }
 
-/* A release waits meanwhile, so that the number is not another file's. */
+/* Writes to the descriptor. A release waits meanwhile, so that the number is not another file's. */
 static void ring(strata_future *future)
 {
     int fd = atomic_load_explicit(&future->fd, memory_order_seq_cst);
@@ -159,7 +159,7 @@ static strata_status check(const strata_future *future, const char *call)
     return service_check_fork(future->forks);
 }
 
-/* What this thread is to answer it would wait for in vain. */
+/* Refuses a wait on the service's own thread, which would wait for itself. */
 static strata_status check_wait(const strata_future *future, const char *call)
 {
     const strata_status status = check(future, call);

@@ -68,7 +68,7 @@ struct strata_future {
     bool finished;
     uint64_t begun_at;
     struct strata_fence *fence; /* behind its work, or NULL: there is none to wait for */
-    uint64_t host_call;         /* of its lane: it is complete when so many ran; 0: not used */
+    uint64_t host_call;         /* complete when so many host functions of its lane ran; 0: not used */
     uint64_t number;            /* isolated: its operations that the worker has not answered */
     bool placed;                /* counts towards the queue's limit; the submitter, then the service's thread */
     uint64_t recorded;          /* in a recording: the number of what an allocation or a load gives; else 0 */
@@ -78,9 +78,9 @@ struct strata_future {
     strata_ref *to; /* copy: what is written; `ref` is read */
     strata_host_buffer *buffer;
     struct strata_graph *graph;
-    struct strata_service_graph *recorded_graph; /* that is made, or played */
-    struct strata_service_graph *into; /* that it is recorded into: the caller's, not held. NULL: it is to be done */
-    uint32_t fill_value, fill_width;   /* the second in bytes */
+    struct strata_service_graph *recorded_graph; /* the graph that is made, or played */
+    struct strata_service_graph *into;           /* the graph that records it, not held; NULL: none */
+    uint32_t fill_value, fill_width;             /* the second in bytes */
     strata_element type;
     size_t length;
     bool raw; /* allocate: undefined bytes; run: the function submits nothing, and there is nothing to wait for */
@@ -94,26 +94,27 @@ struct strata_future {
     strata_service_blas_call *blas; /* a copy, whose references are held */
 };
 
-/* How often the process was forked above this one; FORKED if it was since. */
+/* The first: how many forks lie between this process and the first one. The second raises FORKED if that is not `forks`
+ * any more. */
 unsigned service_forks(void);
 strata_status service_check_fork(unsigned forks);
 
 uint64_t service_clock(void); /* CLOCK_MONOTONIC, nanoseconds */
 
-/* A new one with one holder; NULL without host memory. */
+/* Makes a future with one holder; NULL without host memory. */
 strata_future *service_future_make(strata_service *service, service_request_kind kind);
 void service_future_hold(strata_future *future);
 void service_future_unhold(strata_future *future);
 
-/* Whether the caller may answer it now: only one thread gets true. The second only if it has not begun. */
+/* Claims the answer: one thread gets true, and then answers. The second claims only a request that has not begun. */
 bool service_future_claim(strata_future *future);
 bool service_future_claim_queued(strata_future *future);
 
-/* QUEUED becomes BEGUN, or STARTING until it is submitted; false: it was claimed. */
+/* begin changes QUEUED to BEGUN, or for a launch of a graph to STARTING, until submitted; false if it was claimed. */
 bool service_future_begin(strata_future *future);
 void service_future_submitted(strata_future *future);
 
-/* Publishes the answer of a claimed one: waiters, descriptor, callback. */
+/* Publishes the answer of a claimed request: wakes waiters, rings its descriptor, calls its callback. */
 void service_future_publish(strata_future *future, const strata_answer *answer);
 
 static inline service_request_state service_future_state(const strata_future *future)

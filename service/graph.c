@@ -43,7 +43,7 @@ bool service_graph_takes(service_request_kind kind)
     return kind == SERVICE_LAUNCH || kind == SERVICE_BLAS || kind == SERVICE_COPY || kind == SERVICE_FILL;
 }
 
-/* Under the lock. */
+/* Why the graph does not record a request with so many bytes, or NULL. Under the lock. */
 static const char *why_not(const strata_service_graph *graph, size_t bytes)
 {
     if (graph->ended)

@@ -19,15 +19,15 @@ struct strata_service_graph {
     void (*drop)(strata_future *request); /* ends a recorded request */
     _Atomic uint64_t holders;             /* the caller, and requests that name it */
 
-    strata_lock lock;   /* of the next four */
+    strata_lock lock;   /* guards the next four */
     bool ended;         /* nothing more is recorded */
     size_t count;       /* of `parts` */
-    size_t bytes;       /* of them, if the form has a limit */
-    service_list parts; /* requests that are not done, in order; constant once it has ended, until that request is */
+    size_t bytes;       /* of their frames, if the form has a limit */
+    service_list parts; /* recorded requests, in order; constant from `ended` until the end's request is over */
 
     _Atomic int made;               /* service_graph_made; written by the service's thread */
     _Atomic uint64_t generation;    /* in which its end was sent, then in which it was made */
-    bool begun;                     /* its end was; the service's thread alone, as are the next ones */
+    bool begun;                     /* its end has begun; the service's thread alone, as are the next ones */
     uint64_t recorded;              /* in a recording: its number; 0: none */
     strata_graph *local;            /* in process; ended by the last holder, as is the next */
     struct isolated_remote *remote; /* isolated: the worker's, from when its end was sent */
@@ -40,15 +40,16 @@ void service_graph_unhold(strata_service_graph *graph);
 /* Whether a request of the kind can be recorded. */
 bool service_graph_takes(service_request_kind kind);
 
-/* Takes a checked request as its next one. Errors: INVALID_VALUE; then it is the caller's. */
+/* Records a checked request as the graph's next one. Errors: INVALID_VALUE; then it is the caller's. */
 strata_status service_graph_add(strata_service_graph *graph, strata_future *request, bool has_out);
 
-/* The service's thread: the end was successful in the present generation, or was not, and what was recorded goes. */
+/* Called by the service's thread. The first notes that the graph was made in the present generation; the second drops
+ * what was recorded, and marks a graph that was not made as failed. */
 void service_graph_note_made(strata_service_graph *graph);
 void service_graph_drop_recording(strata_service_graph *graph);
 
-/* Its end fails with the error in force, which is returned: what was recorded goes, and launches say so. The second, of
- * a graph whose end no request was made of: it is ended with that. */
+/* Fails the graph's end with the error in force, which is returned: drops what was recorded, and launches say so. The
+ * second also ends a recording for whose end no request was made. */
 strata_status service_graph_fail(strata_service_graph *graph);
 strata_status service_graph_fail_unended(strata_service_graph *graph);
 
@@ -56,11 +57,11 @@ strata_status service_graph_fail_unended(strata_service_graph *graph);
  * of the graph. */
 strata_status service_graph_reopen(strata_future *end);
 
-/* Errors: INVALID_VALUE (its end has not begun, or failed), STALE. NOT_READY, without a record: isolated, its end was
- * sent. */
+/* Whether the graph can be launched. Errors: INVALID_VALUE (its end has not begun, or failed), STALE. NOT_READY,
+ * without a record: isolated, its end was sent. */
 strata_status service_graph_check_made(const strata_service_graph *graph);
 
-/* The error in force, of the recorded request of that number from 0 on, which the message then names. */
+/* Raises the error in force again, with the number of the recorded request, from 0 on, in the message. */
 strata_status service_graph_fail_part(size_t number);
 
 #endif

@@ -71,7 +71,7 @@ static bool may_end(const strata_service_graph *graph)
     return !graph->ended && graph->count;
 }
 
-/* Takes the lock. */
+/* Raises why the recording cannot end. Takes the lock. */
 static strata_status refuse_ending(strata_service_graph *graph)
 {
     strata_lock_take(&graph->lock);
@@ -82,7 +82,7 @@ static strata_status refuse_ending(strata_service_graph *graph)
                        ended ? " was ended before" : ": name it in the send options of requests first");
 }
 
-/* The recording has ended once the request is in the queue, and not if it is refused. */
+/* Submits the request that ends the recording: it has ended once that is in the queue, and not if it is refused. */
 static strata_status end_recording(strata_service_graph *graph, strata_future *request, strata_future **out)
 {
     strata_lock_take(&graph->lock);
@@ -121,7 +121,7 @@ strata_status strata_service_graph_end(strata_service_graph *graph, const strata
 
 /* ---- launching ---- */
 
-/* What can be said before the service's thread has it. */
+/* Checks what is known before the service's thread has the launch. */
 static strata_status check_launch(strata_service_graph *graph)
 {
     strata_lock_take(&graph->lock);

@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a fatbin (CUDA's fatbinary.h): magic, version, bytes of the head, bytes behind it. */
+/* The head of a fatbin (CUDA's fatbinary.h): magic, version, bytes of the head, bytes behind it. */
 typedef struct fatbin_head {
     uint32_t magic;
     uint16_t version, head_bytes;
     uint64_t bytes;
 } fatbin_head;
 
-/* Of each image in it, as the tool fatbinary of CUDA 13 writes it; the image follows the head. */
+/* The head of each image in a fatbin, as the tool fatbinary of CUDA 13 writes it; the image follows the head. */
 typedef struct fatbin_entry {
     uint16_t kind, version;
     uint32_t head_bytes;
@@ -170,7 +170,8 @@ static void put(writer *out, const char *format, ...)
     out->full = true;
 }
 
-/* Of an ELF file's flags. CUDA 13's ptxas writes the second ABI, and so does that of 12.9 from sm_100 on. */
+/* The architecture in an ELF file's flags. CUDA 13's ptxas writes the second ABI, and so does that of 12.9 from sm_100
+ * on. */
 static unsigned architecture_of(const Elf64_Ehdr *head)
 {
     enum { FIRST_ABI = 7 };

@@ -84,7 +84,7 @@ static void remember(numbered **all, uint64_t key, strata_block_id block, uint64
     one->number = number;
 }
 
-/* 0: unknown. */
+/* The recording's number of the allocation that `whole` owns; 0: unknown. */
 static uint64_t number_of_ref(const service_recorder *recorder, const strata_ref *whole)
 {
     const uint64_t key = (uint64_t)(uintptr_t)whole;
@@ -121,7 +121,7 @@ static bool is_plain(char character)
     return character > ' ' && character <= '~' && character != '%';
 }
 
-/* Bytes that are not plain become %XX. */
+/* Whether a name fits as it is written: bytes that are not plain become %XX. */
 static bool has_room_for(const char *name)
 {
     size_t length = 0;

@@ -13,14 +13,14 @@ strata_status service_recorder_open(const char *path, service_recorder **out);
 /* Writes out what is left, if the thread has not, and closes the file. NULL is ignored. */
 void service_recorder_close(service_recorder *recorder);
 
-/* The service's thread alone, as the next two: writes a request that begins; remembers what its answer gave. */
+/* begin writes a request that begins; answer remembers what its answer gave. The service's thread alone, as flush. */
 void service_recorder_begin(service_recorder *recorder, strata_future *request);
 void service_recorder_answer(service_recorder *recorder, const strata_future *request, const strata_answer *answer);
 
 /* Writes out what is buffered. A failure is told once, and ends the recording. */
 void service_recorder_flush(service_recorder *recorder);
 
-/* Requests that were recorded, and whether a write failed. Any thread. */
+/* Writes to *stats how many requests were recorded, and whether a write failed. Any thread. */
 void service_recorder_tell(const service_recorder *recorder, strata_service_stats *stats);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct recorder_file {
     char buffer[RECORDER_ROOM];
 } recorder_file;
 
-/* Errors: INVALID_VALUE (no path), IO, OUT_OF_HOST_MEMORY. */
+/* Makes the file, or opens a device. Errors: INVALID_VALUE (no path), IO, OUT_OF_HOST_MEMORY. */
 strata_status recorder_file_open(recorder_file *file, const char *path);
 void recorder_file_close(recorder_file *file);
 void recorder_file_flush(recorder_file *file);

@@ -109,7 +109,7 @@ static bool take_word(line_cursor *cursor, const char *field, const char *const 
     return refuse(cursor, field, text, needs);
 }
 
-/* -1: none. */
+/* The value of a hexadecimal digit; -1: it is none. */
 static int hex_digit(char digit)
 {
     return digit >= '0' && digit <= '9' ? digit - '0' : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
@@ -417,7 +417,7 @@ static bool take_kind(line_cursor *cursor, unsigned *kind)
     return take_word(cursor, "kind", service_recording_kinds, RECORDING_KINDS, kind);
 }
 
-/* Of a request that is recorded in a graph; cursor->problem is set if it cannot be one. */
+/* Reads the graph and the kind of a request that is recorded in it; cursor->problem is set if it cannot be one. */
 static bool take_recorded_kind(line_cursor *cursor, recorded_request *out)
 {
     const span before = cursor->rest;

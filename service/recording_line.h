@@ -33,11 +33,12 @@ typedef struct recorded_request {
     recorded_ref refs[STRATA_ARGUMENT_LIMIT];
 } recorded_request;
 
-/* `problem` is for a message that names the line: which field, what it is, and what it can be. False: it is set. */
+/* Why a line is refused, for a message that names the line: which field, what it is, and what it can be. */
 typedef struct recording_problem {
     char text[256];
 } recording_problem;
 
+/* Reads a line; false if it is refused, and *problem says why. */
 bool recording_line_read(const char *line, size_t length, recorded_request *out, recording_problem *problem);
 
 /* The bytes of an image whose line was read. */

@@ -54,7 +54,7 @@ static void count_failure(replay *self, uint64_t line, const strata_error *error
         result->failure = *error;
 }
 
-/* An allocation that no later line names is not kept. */
+/* Takes what a request gave. An allocation that no later line names is not kept. */
 static void keep(replay *self, const replay_slot *slot, strata_answer *answer)
 {
     if (slot->buffer)
@@ -110,7 +110,7 @@ static bool is_of_graph(const recorded_request *request)
     return request->kind == SERVICE_MAKE_GRAPH || request->kind == SERVICE_PLAY_GRAPH;
 }
 
-/* NULL: the request makes, plays or has no known one. */
+/* The graph that the request makes, plays or is recorded in; NULL: none that is known. */
 static replay_graph *graph_of(const replay *self)
 {
     const recorded_request *request = &self->request;
@@ -172,7 +172,7 @@ static strata_status make_views(replay *self)
     return status;
 }
 
-/* A launch under way keeps its graph. */
+/* Releases a graph after its last launch; a launch under way keeps it. */
 static void let_go_of_graph(replay *self)
 {
     const recorded_request *request = &self->request;
@@ -293,7 +293,7 @@ static strata_status submit(replay *self, replay_slot *slot)
     }
 }
 
-/* A full queue is also full of requests of others. */
+/* Submits, and while the queue is full waits: it may also be full of others' requests. */
 static strata_status submit_when_there_is_room(replay *self, replay_slot *slot)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -307,7 +307,7 @@ static strata_status submit_when_there_is_room(replay *self, replay_slot *slot)
     return status;
 }
 
-/* What a later line needs to know of this one. */
+/* Notes what later lines need to know of this request. */
 static void remember(replay *self, const replay_slot *slot)
 {
     if (slot->kind == SERVICE_ALLOCATE)
@@ -345,7 +345,7 @@ static void ask(replay *self)
 
 /* ---- graphs ---- */
 
-/* It cannot be made without a request that failed or was left out. */
+/* Gives up a graph, which cannot be made without a request that failed or was left out. */
 static void give_graph_up(replay_graph *graph)
 {
     strata_service_graph_release(graph->handle);

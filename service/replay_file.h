@@ -6,12 +6,12 @@
 
 typedef struct replay_allocation {
     size_t bytes;
-    uint64_t last_line; /* that names it; 0: none */
+    uint64_t last_line; /* the last line that names it; 0: none */
     /* The rest is the replay's: zero at first. */
-    strata_ref *ref;          /* until that line */
-    uint64_t made_by;         /* how many requests were asked up to that of it; 0: not asked */
-    uint64_t named_by;        /* the same of the last that names it */
-    strata_priority priority; /* of that one */
+    strata_ref *ref;          /* until its last line */
+    uint64_t made_by;         /* requests asked up to the one that made it; 0: not asked */
+    uint64_t named_by;        /* requests asked up to the last one that named it */
+    strata_priority priority; /* of that last one */
 } replay_allocation;
 
 typedef struct replay_module {
@@ -19,9 +19,9 @@ typedef struct replay_module {
 } replay_module;
 
 typedef struct replay_graph {
-    struct strata_service_graph *handle; /* the replay's, as is the rest; zero at first */
+    struct strata_service_graph *handle; /* the replay's, as is the next; zero at first */
     bool incomplete;                     /* one of its requests could not be asked */
-    uint64_t last_line;                  /* that launches it; 0: none */
+    uint64_t last_line;                  /* the last line that launches it; 0: none */
 } replay_graph;
 
 typedef struct replay_file {
@@ -35,7 +35,8 @@ typedef struct replay_file {
     replay_graph *graphs; /* those that only have requests included, which are one at most */
 } replay_file;
 
-/* Errors: IO, SYNTAX (the message names the line), OUT_OF_HOST_MEMORY; then nothing is held. */
+/* Reads and checks a recording. Errors: IO, SYNTAX (the message names the line), OUT_OF_HOST_MEMORY; then nothing is
+ * held. */
 strata_status replay_file_open(replay_file *file, const char *path);
 void replay_file_close(replay_file *file);
 

@@ -44,7 +44,7 @@ static strata_status read_options(const strata_send_options *given, strata_send_
     return STRATA_SUCCESS;
 }
 
-/* A request that is recorded is not sent. */
+/* Checks the options of a request that is recorded, not sent. */
 static strata_status check_recording(const strata_service *service, service_request_kind kind,
                                      const strata_send_options *send, const char *call)
 {
@@ -109,7 +109,7 @@ strata_status service_request_make(strata_service *service, service_request_kind
 
 /* ---- ends ---- */
 
-/* What the request held, and what its work gave and no answer took. */
+/* Releases what the request held, and what its work gave and no answer took. */
 static void let_go(strata_future *request)
 {
     if (request->recorded_graph)
@@ -139,7 +139,7 @@ void service_request_drop(strata_future *request)
     strata_error_suppress_end(false);
 }
 
-/* Another thread that claimed it reads what the request holds until it has published. */
+/* Waits until the request is answered: another thread that claimed it reads what it holds until it has published. */
 static void wait_for_answer(const strata_future *request)
 {
     unsigned spins = 0;
@@ -234,7 +234,7 @@ static void fail(strata_future *request, const strata_error *error, bool is_over
     publish(request, &answer, error);
 }
 
-/* The timer's thread may not have come to it yet: a late success is none all the same. */
+/* Answers with success, unless the time limit is over: the timer's thread may not have come to it yet. */
 void service_request_succeed(strata_future *request)
 {
     static const strata_error late = {.status = STRATA_ERROR_TIMEOUT,
@@ -270,7 +270,7 @@ void service_request_note_failure(strata_future *request, const strata_error *er
         fail(request, error, false); /* before its turn: there is no memory to wait with */
 }
 
-/* The work of one that has begun goes on, with the buffer. */
+/* Answers a request that is not finished. The work of one that has begun goes on, with its buffer. */
 static void answer_unfinished(strata_future *request, const strata_error *of_queued, const strata_error *of_begun)
 {
     const bool queued = service_future_claim_queued(request);

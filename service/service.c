@@ -115,7 +115,7 @@ static void free_parts(strata_service *service)
     strata_host_free(service);
 }
 
-/* Without its thread. */
+/* Frees all of a service but its thread, which has ended or never ran. */
 static void close_parts(strata_service *service)
 {
     service_timer_close(&service->timer);

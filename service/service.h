@@ -46,14 +46,14 @@ typedef struct service_mailbox {
     bool sleeping;          /* the service's thread waits for wake_fd */
     int wake_fd;            /* an eventfd; constant */
     _Atomic uint64_t held;  /* requests that are not finished; any thread */
-    _Atomic uint64_t limit; /* of them, for new ones; written by the service's thread */
+    _Atomic uint64_t limit; /* of `held`, at which new requests are refused; written by the service's thread */
     _Atomic bool filled;    /* something was put; a hint for the service's thread */
 } service_mailbox;
 
 strata_status service_mailbox_open(service_mailbox *box);
 void service_mailbox_close(service_mailbox *box);
 
-/* Room for one request more, until it is finished. Errors: QUEUE_FULL. */
+/* Makes room for one more request, until it is finished. Errors: QUEUE_FULL. */
 strata_status service_mailbox_reserve(service_mailbox *box);
 void service_mailbox_unreserve(service_mailbox *box);
 void service_mailbox_put(service_mailbox *box, strata_future *request);
@@ -68,7 +68,7 @@ void service_mailbox_sleep(service_mailbox *box, int fd, uint64_t nanoseconds);
 
 /* ---- timer ---- */
 
-/* Answers TIMEOUT, on a thread of its own that starts with the first time limit. */
+/* Answers requests with TIMEOUT at their time limits, on a thread of its own that starts with the first limit. */
 typedef struct service_timer {
     strata_lock lock;       /* of all below */
     pthread_cond_t changed; /* CLOCK_MONOTONIC */
@@ -86,7 +86,7 @@ void service_timer_open(service_timer *timer, void (*expire)(strata_future *requ
 void service_timer_close(service_timer *timer);
 strata_status service_timer_add(service_timer *timer, strata_future *request);
 void service_timer_remove(service_timer *timer, strata_future *request);
-bool service_timer_is_own_thread(service_timer *timer); /* of the calling one */
+bool service_timer_is_own_thread(service_timer *timer); /* whether it is the calling one */
 
 /* ---- the service ---- */
 
@@ -98,7 +98,7 @@ typedef enum service_phase {
 
 typedef enum service_end { SERVICE_GOES_ON = 0, SERVICE_NOT_YET, SERVICE_OVER } service_end;
 
-/* How one of the two forms does what is asked of it, on the service's thread where nothing else is said. */
+/* The operations of a form of service, called on the service's thread where nothing else is said. */
 typedef struct service_backend {
     /* Makes a context, of the service's generation. Errors: of making a runtime, or a worker. */
     strata_status (*open)(strata_service *service);
@@ -152,19 +152,19 @@ struct strata_service {
     pthread_cond_t ready;
     strata_error stopped;      /* why, in phase STOPPED; written once */
     strata_error last_failure; /* of the context or of making one, in phase OPENING; SUCCESS: there was none */
-    service_end end;           /* for strata_service_destroy, */
-    strata_error why_not_yet;  /* and the reason */
+    service_end end;           /* for strata_service_destroy: how far the end is */
+    strata_error why_not_yet;  /* why it is NOT_YET */
 
     /* The service's thread alone. */
     service_list queued[SERVICE_PRIORITIES];
-    uint64_t rebuilds_at[SERVICE_REBUILDS_LIMIT]; /* the last ones */
-    unsigned rebuild_count;                       /* of all */
-    uint64_t failing_since;                       /* the first failed attempt of those under way; 0: none */
-    unsigned attempts;                            /* that failed since */
-    bool was_open;                                /* a context was there before */
-    bool gave_up;                                 /* the deadline of shutting down is over */
-    bool rebuild_wanted;                          /* by the program's handler */
-    bool lost;                                    /* the context is to be dropped after the running call */
+    uint64_t rebuilds_at[SERVICE_REBUILDS_LIMIT]; /* times of the last rebuilds */
+    unsigned rebuild_count;                       /* all rebuilds so far */
+    uint64_t failing_since; /* when the first of the present failed attempts was; 0: there is none */
+    unsigned attempts;      /* failed attempts since then */
+    bool was_open;          /* a context was there before */
+    bool gave_up;           /* the deadline of shutting down is over */
+    bool rebuild_wanted;    /* the program's handler asked for a rebuild */
+    bool lost;              /* the context is to be dropped after the running call */
     strata_error why_lost;
     struct service_context *context; /* in process */
     struct service_client *client;   /* isolated; other threads use it while there is a context */
@@ -184,49 +184,53 @@ static inline service_phase service_phase_now(const strata_service *service)
     return (service_phase)atomic_load_explicit(&service->phase, memory_order_acquire);
 }
 
-/* SUCCESS, or INVALID_VALUE, FORKED. */
+/* Checks the service that a call was given. Errors: INVALID_VALUE, FORKED. */
 strata_status service_check(const strata_service *service, const char *call);
 
-/* Whether a name is UTF-8 without control characters, of at most so many bytes. Errors: INVALID_VALUE, which says of
- * what it is. */
+/* Raises INVALID_VALUE unless a name is UTF-8 without control characters, of at most `most` bytes. `what` says in the
+ * message what it is the name of. */
 strata_status service_check_name(const char *name, size_t most, const char *what);
 
 /* What to do about an error of a call that makes a descriptor: words for the end of a message, or none. */
 const char *service_descriptor_advice(int error);
 
-/* The operands of a call, and how many; releases them, and frees the call. */
+/* The first finds a call's operands and returns their number; the second releases them, and frees the call. */
 size_t service_blas_operands(strata_service_blas_call *call, strata_blas_operand *operands[3]);
 void service_blas_drop(strata_service_blas_call *call);
 
 /* ---- requests ---- */
 
-/* A request of the kind, held by the service and, with `out`, by the caller; the caller fills in what the kind needs,
- * and submits it, or drops it. Errors: of service_check, STALE, INVALID_VALUE, OUT_OF_HOST_MEMORY, why it stopped. */
+/* Makes a request of the kind, held by the service and, with `out`, by the caller; the caller fills in what the kind
+ * needs, and submits it, or drops it. Errors: of service_check, STALE, INVALID_VALUE, OUT_OF_HOST_MEMORY, why it
+ * stopped. */
 strata_status service_request_make(strata_service *service, service_request_kind kind, const strata_send_options *send,
                                    const char *call, strata_future **out);
-/* *out (may be NULL) is set after success; after an error the request is gone. */
+/* Submits a request, or records it in its graph. *out (may be NULL) is set after success; after an error the request is
+ * gone. */
 strata_status service_request_submit(strata_future *request, strata_future **out);
 void service_request_drop(strata_future *request);
 
-/* Each answers it, unless that was done: with its result; with a failure; the last two, for any thread, while its work
- * goes on. After the first two the service's thread finishes it before anything else; from just before the answer it
- * has no place in the queue, which the next request can have. */
+/* Each answers the request, unless it is answered already: succeed with its result, fail with a failure, give_up with a
+ * failure while its work goes on, on any thread. After the first two the service's thread finishes it before anything
+ * else; just before the answer it leaves its place in the queue, which the next request can have. */
 void service_request_succeed(strata_future *request);
 void service_request_fail(strata_future *request, const strata_error *error);
 void service_request_give_up(strata_future *request, const strata_error *error);
 
-/* It is to be answered with the failure when those before it are answered. */
+/* Notes why the request failed: it is answered with that once those before it are answered. */
 void service_request_note_failure(strata_future *request, const strata_error *error);
+/* Answers TIMEOUT at the request's time limit, while its work goes on. Any thread. */
 void service_request_expire(strata_future *request);
 
-/* Its work is over, for good, and it is answered: what it held is released, then the service's hold. */
+/* Ends an answered request whose work is over, for good: releases what it held, then the service's hold. */
 void service_request_finish(strata_future *request);
 
-/* STALE while the service shuts down; why it stopped. */
+/* The first raises why the service takes no requests: STALE while it shuts down, or why it stopped. The second raises
+ * why it stopped. */
 strata_status service_check_open(strata_service *service);
 strata_status service_refuse_stopped(strata_service *service);
 
-/* Whether it takes requests; raises nothing. */
+/* Whether the service takes requests; raises nothing. */
 static inline bool service_is_open(const strata_service *service)
 {
     return service_phase_now(service) != SERVICE_STOPPED &&
@@ -235,15 +239,15 @@ static inline bool service_is_open(const strata_service *service)
 
 /* ---- host buffers ---- */
 
-/* The data of a buffer with that end; NULL: it has another one. */
+/* The data of a buffer whose end is `end`; NULL if it has another one. */
 void *service_buffer_data(const strata_host_buffer *buffer, strata_host_buffer_end end);
 
-/* Errors: SHARED (handles beside the caller's and the request's). */
+/* Raises SHARED if the buffer has handles besides the caller's and the request's. */
 strata_status service_check_unshared(const strata_host_buffer *buffer);
 
 /* ---- supervision ---- */
 
-/* After such a result no call in the context succeeds. */
+/* Whether no call in the context succeeds after such a result. */
 bool service_is_sticky(CUresult code);
 
 strata_failure_class service_classify(const strata_service *service, const strata_error *error);
@@ -251,8 +255,8 @@ strata_failure_class service_classify(const strata_service *service, const strat
 /* Called by the service's thread about each failure of work, not of a request's arguments: may set `lost`. */
 void service_judge(strata_service *service, const strata_error *error);
 
-/* The context is lost: what has begun is answered, the generation moves on, and the context is to be made again, or the
- * service stops. */
+/* Deals with a lost context: answers what has begun, moves the generation on, and leaves the context to be made again,
+ * or stops the service. */
 void service_handle_loss(strata_service *service);
 
 /* Makes a context; after an error the service stops, or tries again later (*later: CLOCK_MONOTONIC). */
@@ -260,7 +264,7 @@ void service_try_open(strata_service *service, uint64_t *later);
 
 void service_stop(strata_service *service, const strata_error *why);
 
-/* "; the last failure: ...", or an empty text: there is a context, or nothing has failed. Any thread. */
+/* Writes "; the last failure: ...", or an empty text if there is a context, or nothing has failed. Any thread. */
 enum { SERVICE_FAILURE_TEXT = 340 };
 void service_tell_last_failure(strata_service *service, char *text, size_t room);
 
@@ -270,7 +274,7 @@ void *service_thread_run(void *service);
 
 /* ---- own_thread.c ---- */
 
-/* By the service's thread, first. */
+/* Called first by the service's thread. */
 void service_enter_own_thread(const strata_service *service);
 
 /* Whether the calling thread is that of the service, which may have been destroyed if it is not. */

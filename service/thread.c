@@ -159,7 +159,7 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
         service_mailbox_sleep(&service->mailbox, service->backend->descriptor(service), time);
 }
 
-/* False: graphs or blocks of the program are left, and strata_service_destroy tells of them. */
+/* Closes the form. False: graphs or blocks of the program are left, and strata_service_destroy tells of them. */
 static bool close_all(strata_service *service)
 {
     const strata_status status = service->backend->close(service);
@@ -169,7 +169,8 @@ static bool close_all(strata_service *service)
     return status == STRATA_SUCCESS;
 }
 
-/* False: not yet, and strata_service_destroy is told why if it would wait for the device. */
+/* Ends the service once no request is held. False: not yet, and strata_service_destroy is told why if it would wait for
+ * the device. */
 static bool end(strata_service *service)
 {
     static const strata_error busy = {.status = STRATA_ERROR_BUSY,

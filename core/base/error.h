@@ -30,7 +30,7 @@ static inline void strata_error_suppress_begin(void)
     last->message[0] = '\0';
 }
 
-/* What the outermost end has to do if there is something to say. */
+/* The rest of the outermost end: with `say` raises the last suppressed error, and logs queued findings. */
 __attribute__((cold)) void strata_error_suppression_ended(strata_thread *thread, bool say);
 
 /* With `say`, the outermost end raises the last error. A thread whose state was created meanwhile suppressed nothing.
@@ -67,11 +67,12 @@ typedef struct strata_error_aside {
 void strata_error_set_aside(strata_error_aside *aside);
 void strata_error_take_back(const strata_error_aside *aside);
 
+/* Raises a copy of an error that was kept. */
 strata_status strata_error_raise_again(const strata_error *kept);
 
 bool strata_error_has_log_callback(void);
 
-/* True inside the log callback. */
+/* Whether the calling thread is inside the log callback. */
 bool strata_error_is_being_reported(void);
 
 /* Raises the error of a failed driver call, with the driver's code and name. `call` is the entry point, such as

@@ -14,7 +14,7 @@ size_t strata_utf8_length(const char *text);
  * obey; 0: none. */
 size_t strata_control_length(const char *text);
 
-/* Its code, at most 0x9f. */
+/* The code of the control character at `text`, at most 0x9f. */
 unsigned strata_control_code(const char *text);
 
 /* Writes at most `size` bytes: control characters as \n, \t or \x1b, those that change the direction of text as \u202e,

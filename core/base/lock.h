@@ -140,7 +140,7 @@ static inline bool strata_lock_try(strata_lock *lock)
     return taken;
 }
 
-/* One of the rank of a lock that is held: it is never waited for, so these need no order. */
+/* Tries a lock that may have the rank of one that is held: there is no wait, so locks of one rank need no order. */
 static inline bool strata_lock_try_beside(strata_lock *lock)
 {
     strata_lock_order_enter_beside(lock->rank);

@@ -52,7 +52,7 @@ typedef enum strata_object_count {
 
 uint64_t strata_object_count_read(strata_object_kind kind, strata_object_count value);
 
-/* What was made, or has ended, counts from 0 again. */
+/* MADE or ENDED counts from 0 again. No effect on LIVE. */
 void strata_object_count_reset(strata_object_kind kind, strata_object_count value);
 
 #endif

@@ -46,7 +46,8 @@ static bool look_at_folder(const char *path, struct stat *is)
     return stat(folder, is) == 0;
 }
 
-/* 0, or an errno. As Linux's fs.protected_regular and fs.protected_hardlinks, which may be off. */
+/* 0 if the open file may be written to, else an errno. Checks what Linux's fs.protected_regular and
+ * fs.protected_hardlinks do, which may be off. */
 static int look_at_file(const char *path, int descriptor)
 {
     struct stat file, folder;

@@ -29,10 +29,10 @@ void strata_per_thread_take_number(strata_per_thread *slots);
 /* No call may be in flight. Takes the threads' lock if they have a number. */
 void strata_per_thread_destroy(strata_per_thread *slots);
 
-/* NULL without host memory. */
+/* Creates the thread's slot; NULL without host memory. */
 void *strata_per_thread_make(strata_per_thread *slots, const strata_thread *thread);
 
-/* For slots without a number, and a thread's first use. */
+/* strata_per_thread_self for slots without a number, and at a thread's first use. */
 void *strata_per_thread_find(strata_per_thread *slots, strata_thread *thread);
 
 /* The calling thread's slot. NULL if the thread has no number, or without host memory: every layer needs a fallback. */
@@ -44,7 +44,7 @@ static inline void *strata_per_thread_self(strata_per_thread *slots, strata_thre
     return __builtin_expect(slot != NULL, 1) ? slot : strata_per_thread_find(slots, thread);
 }
 
-/* Also NULL before the thread's first use. Makes no call, so a fast path saves no registers. */
+/* As strata_per_thread_self, but NULL before the thread's first use. No call, so a fast path saves no registers. */
 static inline void *strata_per_thread_if_present(const strata_per_thread *slots)
 {
     return strata_thread_slots[slots->number];

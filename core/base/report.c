@@ -27,8 +27,8 @@ static char file[PATH_MAX]; /* absolute; written once */
 
 /* ---- the variable ---- */
 
-/* With the process in place of %p. False for another %, or a name that is too long. (core/base/file_name.h raises
- * errors, which are written here.) */
+/* Copies the name with the process's number in place of %p. False for another %, or a name that is too long.
+ * (core/base/file_name.h raises errors, which are written here.) */
 static bool expand(const char *given, char name[PATH_MAX])
 {
     size_t length = 0;

@@ -16,7 +16,7 @@
  * `on_stderr`: it is on standard error already. */
 bool strata_report_is_wanted(bool has_sink, bool on_stderr);
 
-/* Whether the environment names a place. */
+/* Whether STRATA_REPORT names a place, to which errors are written, too. */
 bool strata_report_has_place(void);
 
 /* write(2) that raises neither SIGPIPE nor SIGXFSZ, for files and readers that the program does not know. */

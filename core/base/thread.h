@@ -84,7 +84,7 @@ typedef struct strata_thread_exit_hook {
  * state. */
 void strata_thread_add_exit_hook(strata_thread_exit_hook *hook);
 
-/* With the threads' lock held. */
+/* Calls `visit` for each thread, with the threads' lock held. */
 void strata_thread_visit_all(void (*visit)(strata_thread *thread, void *data), void *data);
 
 #endif

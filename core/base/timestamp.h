@@ -26,7 +26,7 @@ static inline uint64_t strata_timestamp_clock(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Some milliseconds too old, in a few nanoseconds. */
+/* The monotonic clock, some milliseconds old, in a few nanoseconds. */
 static inline uint64_t strata_timestamp_coarse(void)
 {
     struct timespec now;
@@ -34,9 +34,9 @@ static inline uint64_t strata_timestamp_coarse(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* May be some 100 ns too old: the processor may read the counter before earlier loads (Intel SDM, RDTSC), and a fence
- * would double the cost. Of two records in different threads that are closer than this, either may have the lower
- * stamp. */
+/* The stamp may be some 100 ns too old: the processor may read the counter before earlier loads (Intel SDM, RDTSC), and
+ * a fence would double the cost. Of two records in different threads that are closer than this, either may have the
+ * lower stamp. */
 static inline uint64_t strata_timestamp_now(void)
 {
 #if defined(__x86_64__)
@@ -46,7 +46,7 @@ static inline uint64_t strata_timestamp_now(void)
     return strata_timestamp_clock();
 }
 
-/* False only on an x86-64 with an untrusted counter. */
+/* Whether strata_timestamp_simple may be called: false only on an x86-64 with an untrusted counter. */
 static inline bool strata_timestamp_is_simple(void)
 {
 #if defined(__x86_64__)
@@ -56,7 +56,7 @@ static inline bool strata_timestamp_is_simple(void)
 #endif
 }
 
-/* If strata_timestamp_is_simple. No branch; on x86-64 no call. */
+/* strata_timestamp_now, if strata_timestamp_is_simple. No branch; on x86-64 no call. */
 static inline uint64_t strata_timestamp_simple(void)
 {
 #if defined(__x86_64__)

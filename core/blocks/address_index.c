@@ -40,10 +40,10 @@ _Static_assert(LONE_LEVEL *BITS + SLOT_BITS + 1 <= 64, "a lone start fits");
 typedef uint64_t child;
 
 typedef struct node {
-    uint64_t used; /* digits */
+    uint64_t used; /* bit set of the digits that have a value */
     uint16_t room; /* values; WIDTH: one for every digit, 0 if unused */
     uint16_t count;
-    uint16_t low; /* with so few values it shrinks */
+    uint16_t low; /* a node with so few values shrinks */
     uint16_t unused;
     child children[]; /* of a leaf: uint32_t slots[] */
 } node;
@@ -131,7 +131,7 @@ static inline uint32_t lone_slot(child at)
     return (uint32_t)(at >> 1) & LAST_SLOT;
 }
 
-/* Its bits below the child. */
+/* A lone start's address bits below the child. */
 static inline CUdeviceptr lone_low(child at)
 {
     return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;

@@ -12,7 +12,7 @@
 
 typedef struct strata_address_index {
     void *root;         /* NULL while empty */
-    unsigned top;       /* of the root: as low as its addresses allow */
+    unsigned top;       /* the root's level, as low as its addresses allow */
     CUdeviceptr prefix; /* common bits above the root's digit */
 } strata_address_index;
 

@@ -77,7 +77,7 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
-/* The lock is held. */
+/* Creates the chunk of a slot if it is missing; false without host memory or beyond the last slot. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
     if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
@@ -137,7 +137,7 @@ static void add_exit_hook(void)
     strata_thread_add_exit_hook(&exit_hook);
 }
 
-/* The calling thread's, created on first use; NULL without memory. */
+/* The calling thread's cache, created on first use; NULL without memory. */
 static strata_slot_cache *slot_cache(strata_table *table)
 {
     strata_thread *thread = strata_thread_self();
@@ -271,7 +271,7 @@ static __attribute__((cold)) strata_status refuse_kept(const strata_block *block
                               (unsigned long long)block->id.generation);
 }
 
-/* By the first fact in which the blocks differ. */
+/* The status for the first fact in which the blocks differ. */
 static strata_status wrong_fact(const strata_block *allocated, const strata_block *block)
 {
     if (block->device != allocated->device)
@@ -283,7 +283,7 @@ static strata_status wrong_fact(const strata_block *allocated, const strata_bloc
     return STRATA_SUCCESS;
 }
 
-/* For a free; the entry may be becoming another block's. */
+/* An entry's facts, for a free; the entry may be becoming another block's. */
 static strata_block facts_of(const strata_table *table, const strata_entry *entry)
 {
     return (strata_block){

@@ -138,7 +138,7 @@ static inline strata_entry *strata_table_entry(const strata_table *table, uint32
     return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
 }
 
-/* NULL: another table's identity, or out of range. Else the entry may be another block's now. */
+/* The entry of an identity's slot, perhaps another block's by now. NULL: another table's identity, or out of range. */
 static inline strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
 {
     if (__builtin_expect(id.table != strata_table_id(table) || id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, 0))
@@ -154,17 +154,18 @@ static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_blo
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* LIVE or QUARANTINED, the states with the lowest bit set: the block can be used and freed. */
+/* Whether the block can be used and freed: LIVE or QUARANTINED, the states with the lowest bit set. */
 static inline bool strata_word_lives(uint64_t word, uint64_t generation)
 {
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_BLOCK_LIVE);
 }
 
-/* Layers' bytes are zeroed. 0 without memory. */
+/* Take returns a free slot with zeroed layers' bytes; 0 without host memory. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 
-/* Word by word: a copy of a struct just written would stall, since a processor cannot forward two stores to one load.
+/* Stores the facts word by word: a copy of a struct just written would stall, since a processor cannot forward two
+ * stores to one load.
  */
 static inline void strata_block_fill(strata_block *block, const strata_request *request, CUdeviceptr address,
                                      size_t bytes, size_t alignment)
@@ -185,13 +186,13 @@ static inline bool strata_block_is_kept(const strata_table *table, const strata_
     return (word & STRATA_WORD_KEPT) && strata_word_lives(word, block->id.generation);
 }
 
-/* False if the entry is not live. */
+/* Writes the facts of the block in a slot; false if none is live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
 /* Raises the first difference, as a free does: WRONG_DEVICE, FOREIGN_POINTER or SIZE_MISMATCH. */
 strata_status strata_check_block_facts(const strata_block *allocated, const strata_block *block);
 
-/* For walks: slots from here on were never handed out. */
+/* The end of a walk over slots: from here on they were never handed out. */
 uint32_t strata_table_slot_limit(strata_table *table);
 
 /* Whether a block contains the address, also one that a layer holds back or cuts, such as a chunk. Examines all. */
@@ -201,22 +202,24 @@ bool strata_table_holds(strata_table *table, CUdeviceptr address);
  * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
-/* Marks a live block as kept; false if its generation is not live. Its next free retires it as a kept one, or comes
- * after strata_entry_unkeep. */
+/* Marks a live block as kept; false if its generation is not live. Until strata_entry_unkeep, only a free that allows
+ * for the mark retires it. */
 bool strata_entry_keep(strata_entry *entry, uint64_t generation);
 void strata_entry_unkeep(strata_entry *entry, uint64_t generation);
 
-/* As strata_entry_retire, of a kept block, where strata_entry_retire_found has not retired it. */
+/* As strata_entry_retire, for a block that may be kept and that strata_entry_retire_found has not retired. */
 strata_status strata_entry_retire_kept_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Undoes strata_entry_retire: the free failed. */
 void strata_entry_revive(strata_entry *entry);
 
+/* Quarantine ends the block's generation for the user: *held is its identity under the next one. `shown` has the facts
+ * that the user's block must match. Unquarantine takes that back. */
 strata_status strata_entry_quarantine(const strata_table *table, const strata_block *block, const strata_block *shown,
                                       strata_block_id *held);
 void strata_entry_unquarantine(const strata_table *table, strata_block_id held);
 
-/* For an entry that belongs to the caller alone: frees its allocations, and its timeline has one block less. */
+/* Frees the array of an entry that belongs to the caller alone, and takes its block from its timeline's count. */
 __attribute__((cold)) void strata_entry_clear(strata_entry *entry);
 
 /* Makes the identity stale; the entry belongs to the caller alone. Returns the ended generation. */
@@ -233,7 +236,7 @@ static inline uint64_t strata_entry_end_life(strata_entry *entry)
 /* Ends a retired block, or a slot whose block was never given out: the identity is stale, the slot free. */
 void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot);
 
-/* The record has facts of the block; the caller raises it. */
+/* An error record with the block's facts, for the caller to raise. */
 __attribute__((cold)) strata_error *strata_block_error(strata_status status, const strata_block *block);
 
 /* Raises why an identity names no live block: `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
@@ -275,7 +278,7 @@ static inline bool strata_entry_is_renewable(const strata_entry *entry)
     return atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION < STRATA_GENERATION_LAST;
 }
 
-/* QUARANTINED also for the identity that the block had before. */
+/* The state of an identity's block; QUARANTINED also for the identity that it had before its quarantine. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
 
 /* Whether an identity names a live block created under the generation `made`, also while a layer above holds it back.
@@ -285,13 +288,13 @@ bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t 
 /* The live block's generation; 0: none. */
 uint64_t strata_table_living(const strata_table *table, uint32_t slot);
 
-/* False if `generation` is not live. */
+/* Takes the lock bit; false if `generation` is not live. */
 bool strata_entry_lock(strata_entry *entry, uint64_t generation);
 void strata_entry_unlock(strata_entry *entry);
 
 /* ---- the fast paths of owners ---- */
 
-/* `mark`: 0, or STRATA_WORD_KEPT for a block that its creator keeps. */
+/* As strata_entry_publish. `mark`: 0, or STRATA_WORD_KEPT for a block that its creator keeps. */
 static inline __attribute__((always_inline)) void
 strata_entry_publish_marked(const strata_table *table, strata_entry *entry, uint32_t slot,
                             strata_timeline *alloc_timeline, bool alloc_known, uint64_t mark, strata_block *block)
@@ -321,7 +324,8 @@ strata_entry_publish_marked(const strata_table *table, strata_entry *entry, uint
                           memory_order_release);
 }
 
-/* *block has the facts, and gets device and id. The first point is on `alloc_timeline`. */
+/* Makes the slot's entry a live block. *block has the facts, and gets device and id. The first point is on
+ * `alloc_timeline`. */
 static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
                                                                        strata_timeline *alloc_timeline,
                                                                        bool alloc_known, strata_block *block)
@@ -329,8 +333,8 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
     strata_entry_publish_marked(table, strata_table_entry(table, slot), slot, alloc_timeline, alloc_known, 0, block);
 }
 
-/* For an entry that keeps its address and size. The caller has stored the first point; *block gets all facts. `origin`
- * has no tag. */
+/* As strata_entry_publish, for an entry that keeps its address and size. The caller has stored the first point; *block
+ * gets all facts. `origin` has no tag. */
 static inline __attribute__((always_inline)) void
 strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
                            uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
@@ -381,7 +385,7 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* For a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. The
+/* Retires a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. The
  * entry is its slot's. False: take the slow path, which also knows pins of an earlier generation. The word is read
  * before the facts, lest they be the previous block's, and changed after them, which fails if they were the next
  * block's. */
@@ -395,7 +399,7 @@ static inline bool strata_entry_retire_found(const strata_table *table, strata_e
            strata_entry_has_facts(table, entry, block) && strata_entry_try_retire(entry, &word);
 }
 
-/* As above, of a block whose entry is to be found. NULL: take the slow path. */
+/* As strata_entry_retire_found, of a block whose entry is looked up. NULL: take the slow path. */
 static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block,
                                                      uint64_t mark)
 {

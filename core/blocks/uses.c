@@ -81,7 +81,7 @@ static inline bool is_creator(const strata_entry *entry)
     return thread && thread->index && atomic_load_explicit(&entry->creator, memory_order_relaxed) == thread->index;
 }
 
-/* With the generation. */
+/* The word of the creating thread's pins, with the generation; no pins if it has those of another generation. */
 static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
@@ -154,7 +154,7 @@ static bool unpin(strata_entry *entry, uint64_t generation)
     return false;
 }
 
-/* Another thread's shared pin looks like this thread's. */
+/* Whether the block has a pin that this thread may drop. Another thread's shared pin looks like this thread's. */
 static bool is_pinned(const strata_entry *entry, uint64_t generation)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -167,7 +167,8 @@ static bool is_pinned(const strata_entry *entry, uint64_t generation)
 
 /* ---- room for points ---- */
 
-/* The array is read only under the entry's lock, so an outgrown one is freed at once. */
+/* Makes room for `extra` further points; false without host memory. The array is read only under the entry's lock, so
+ * an outgrown one is freed at once. */
 static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 {
     if (!strata_entry_lock(entry, generation))
@@ -202,9 +203,8 @@ static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 
 /* ---- prepare ---- */
 
-/* Points that a use with `access` must come after, or none if they do not fit; *count is then an upper
- * bound of their number. False: the
- * identity is stale. */
+/* Copies the points that a use with `access` must come after. If they do not fit it copies none, and *count is an upper
+ * bound of their number. False: the identity is stale. */
 static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
                         uint32_t capacity, uint32_t *count)
 {
@@ -264,14 +264,14 @@ static uint32_t uses_under_way(const strata_entry *entry)
     return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & STRATA_OWN_PINS_MASK));
 }
 
-/* The two in the entry, and one for each use in progress. */
+/* How many points the array may need room for: the two in the entry, and one for each use in progress. */
 static uint32_t points_to_come(const strata_entry *entry)
 {
     return uses_under_way(entry) + 2;
 }
 
-/* A single writer comes after all points that it waited for; a reader needs the array if another stream's read is in
- * the entry. */
+/* Whether recording the use may need the array. A single writer comes after all points that it waited for; a reader
+ * needs the array if another stream's read is in the entry. */
 static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
                           strata_access access)
 {
@@ -280,7 +280,7 @@ static bool may_need_room(const strata_entry *entry, const entry_points *points,
     return !(access & STRATA_ACCESS_WRITE) && points->read && !of_timeline(points->read, timeline);
 }
 
-/* Waits, after making room for the record. */
+/* Makes the stream wait, after making room for the use's record. */
 static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
                                     const strata_stream_ref *stream, strata_access access)
 {
@@ -347,7 +347,8 @@ static bool append(strata_more_points *more, strata_point point)
     return true;
 }
 
-/* The entry is locked. False if there is no room; then only points that can be dropped are gone. */
+/* Records a write at `point`. The entry is locked. False if there is no room; then only points that can be dropped are
+ * gone. */
 static bool record_write(strata_entry *entry, const strata_use_record *record, const strata_clock *clock,
                          strata_point point)
 {
@@ -472,7 +473,7 @@ __attribute__((noinline)) static strata_status finish_slow(strata_table *table, 
     return status;
 }
 
-/* After a failure errors stay suppressed, until finish_unidentified. */
+/* As strata_stream_identify. After a failure errors stay suppressed, until finish_unidentified. */
 static __attribute__((noinline)) strata_status identify_to_finish(strata_device *device, CUstream handle,
                                                                   strata_stream_ref *stream)
 {
@@ -491,7 +492,7 @@ static inline strata_status resolve_to_finish(strata_device *device, CUstream ha
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : identify_to_finish(device, handle, out);
 }
 
-/* `failure`: why the stream was not identified. */
+/* Finishes a use by waiting for the stream. `failure`: why the stream was not identified. */
 static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
                                                                const strata_block *block, CUstream handle,
                                                                strata_status failure)
@@ -565,7 +566,7 @@ strata_status strata_uses_note(strata_table *table, const strata_block *block, c
     return record_or_wait(table, entry, block, stream, access);
 }
 
-/* Whether the entry has a point of that timeline that is not before it. */
+/* Whether the entry has the point, or a later one of its timeline; true also if the point is complete. */
 static bool covers(const entry_points *points, strata_point point)
 {
     for (uint32_t i = 0; i < most_points(points); i++) {

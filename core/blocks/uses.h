@@ -45,7 +45,7 @@ static inline bool strata_uses_need_no_wait(const strata_entry *entry, const str
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
-/* The stream waits for all that a use with `access` must come after. Errors: of the wait, USE_AFTER_FREE. */
+/* Makes the stream wait for all that a use with `access` must come after. Errors: those of the wait, USE_AFTER_FREE. */
 strata_status strata_uses_wait(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
@@ -81,13 +81,13 @@ static inline bool strata_uses_are_settled(const strata_entry *entry, strata_poi
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
-/* Adds a point that an event covers, of a stream that may be gone, as a use: what comes after the block's writes and
- * reads comes after it. 0 adds nothing. Errors: USE_AFTER_FREE, OUT_OF_HOST_MEMORY. */
+/* Records a point that an event covers, of a stream that may be gone, as a use that reads. 0 records nothing. Errors:
+ * USE_AFTER_FREE, OUT_OF_HOST_MEMORY. */
 strata_status strata_uses_note_point(strata_table *table, const strata_block *block, strata_point point);
 
-/* What comes after the target comes after the uses of `source` so far, too, a live block of that generation: for a
- * block that was cut out of it and that no other thread knows yet. A use of the source that is recorded meanwhile may
- * be missed. False without host memory. */
+/* Copies the uses of `source`, a live block of that generation, so far: what comes after the target's comes after them.
+ * The target was cut out of the source, and no other thread knows it yet. A use of the source that is recorded
+ * meanwhile may be missed. False without host memory. */
 bool strata_uses_inherit_slow(strata_entry *source, uint64_t generation, strata_entry *target);
 static inline bool strata_uses_inherit(strata_entry *source, uint64_t generation, strata_entry *target)
 {
@@ -105,9 +105,9 @@ static inline bool strata_uses_inherit(strata_entry *source, uint64_t generation
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
                                 void *data);
 
-/* Visitors: makes a stream, a strata_stream_ref, wait for the point, by strata_timeline_order, or for a request, which
- * can take other memory, by strata_timeline_wait; blocks the thread until the point is complete, for memory of a
- * device, by strata_point_synchronize_for. */
+/* Visitors. order makes a stream, a strata_stream_ref, wait for the point, by strata_timeline_order; try_order does so
+ * by strata_timeline_wait, for a request that can take other memory. wait blocks the thread until the point is
+ * complete, for memory of a device, by strata_point_synchronize_for. */
 strata_status strata_point_order(strata_point point, void *stream);
 strata_status strata_point_try_order(strata_point point, void *stream);
 strata_status strata_point_wait(strata_point point, void *device);

@@ -24,7 +24,7 @@ static __attribute__((cold, noinline)) strata_status refuse_alone(const strata_r
         "layer \"%s\" belongs to no stack: build one with strata_stack_build, and use strata_stack_top of it", name);
 }
 
-/* Requests of no bytes, wrong ones, and all while the driver is closed or a device was reset. */
+/* For requests of no bytes, invalid requests, and any request while the driver is closed or after a reset. */
 static __attribute__((cold)) strata_status allocate_slow(strata_resource *resource, const strata_request *request,
                                                          strata_block *out)
 {
@@ -80,7 +80,7 @@ static strata_status free_on_own_stream(strata_resource *top, const strata_block
     return status;
 }
 
-/* The order that the program had made by a stream of another device has gone with that. */
+/* Waits for all work if the free was ordered by a stream of another device that was reset: that order is lost. */
 strata_status strata_free_after_reset(strata_resource *top, const strata_block *block)
 {
     strata_device *device = top->stack->device;

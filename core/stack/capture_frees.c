@@ -169,6 +169,7 @@ bool strata_capture_frees_has(strata_capture_frees *set, CUdeviceptr address)
     return queue != NULL;
 }
 
+/* Whether the queue's stream can be named in a driver call now, in a call that was passed the stream `passed`. */
 static bool can_be_named(const capture_queue *queue, CUstream passed)
 {
     if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))
@@ -177,7 +178,7 @@ static bool can_be_named(const capture_queue *queue, CUstream passed)
            (passed != CU_STREAM_PER_THREAD || (queue->thread && queue->thread == this_thread()));
 }
 
-/* Their frees stay counted until they are done. */
+/* Takes out the queues that can be named. Their frees stay counted until they are done. */
 static capture_queue *take_queues(strata_capture_frees *set, CUstream passed, capture_batch *batch)
 {
     capture_queue *taken = NULL;
@@ -239,7 +240,7 @@ static void wait_for_others(strata_capture_frees *set)
     strata_lock_release(&set->lock);
 }
 
-/* `stream` is not being captured. */
+/* Performs one free. `stream` is not being captured. */
 static strata_status perform_free(const strata_capture_frees *set, const capture_free *one, CUstream stream,
                                   bool finished)
 {

@@ -44,7 +44,7 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
 /* Whether a block that contains the address waits here. A free that a thread has taken out is not found. */
 bool strata_capture_frees_has(strata_capture_frees *set, CUdeviceptr address);
 
-/* The entry is retired. On OUT_OF_HOST_MEMORY nothing is kept. */
+/* Keeps the free of a retired entry until the capture has ended. On OUT_OF_HOST_MEMORY it keeps nothing. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
                                        strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
@@ -54,8 +54,8 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
  * what they took out. Returns the first error of a free. */
 strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed);
 
-/* For calls with another purpose: ignores errors, which the next flush meets again, and waits for no thread, since a
- * free may get here itself. Without a stream it promises nothing about other threads' frees. */
+/* As strata_capture_frees_flush, for calls with another purpose: ignores errors, which the next flush meets again, and
+ * waits for no thread, since a free may call this itself. Without a stream it says nothing of others' frees. */
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed);
 static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set, CUstream passed)
 {
@@ -63,11 +63,11 @@ static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set,
         strata_capture_frees_try_flush(set, passed);
 }
 
-/* As try_flush without a stream. With `wait`, other threads have finished what they took out: each free is then
- * performed or still waiting. */
+/* As strata_capture_frees_try_flush without a stream. With `wait`, other threads have finished what they took out: each
+ * free is then performed or still waiting. */
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait);
 
-/* A wait for all frees left some that a capture holds. Raises STREAM_CAPTURE. */
+/* Raises STREAM_CAPTURE: a wait for all frees left some that a capture holds. */
 strata_status strata_capture_frees_refuse(const strata_capture_frees *set);
 
 #endif

@@ -2,13 +2,13 @@
  * several owners. */
 #include "core/stack/completions.h"
 
-/* In a stack with branches not every layer at a lower position is above. */
+/* Whether a layer is the one at `position` or above it: with branches, not all lower positions are above it. */
 static bool is_at_or_above(const strata_resource *layer, uint32_t position)
 {
     return layer->position <= position && position < layer->stack->ends[layer->position];
 }
 
-/* 0: none. */
+/* The position of the lowest layer above the reporter that owns the block internally; 0 if there is none. */
 static uint32_t position_of_internal_owner(const strata_stack *stack, const strata_resource *reporter,
                                            strata_block_id id)
 {
@@ -19,7 +19,7 @@ static uint32_t position_of_internal_owner(const strata_stack *stack, const stra
     return 0;
 }
 
-/* Layers from position `from` down to the reporter get it. */
+/* Reports to the layers from position `from` down to the reporter, itself included if `reporter_too`. */
 static void report_to_layers(const strata_resource *reporter, const strata_completion *completion, uint32_t from,
                              bool reporter_too)
 {

@@ -4,6 +4,7 @@
 
 #include "core/stack/stack.h"
 
+/* Calls all of the stack's completion sinks. */
 static inline void strata_report_to_all(const strata_stack *stack, const strata_completion *completion)
 {
     for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
@@ -13,7 +14,7 @@ static inline void strata_report_to_all(const strata_stack *stack, const strata_
 void strata_report_completion_slow(const strata_resource *owner, const strata_completion *completion);
 void strata_report_completion_above_slow(const strata_resource *layer, const strata_completion *completion);
 
-/* To the layers above an owner. */
+/* Reports that bytes of an owner's block are free or reused to the layers that know the block. */
 static inline void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
     if (__builtin_expect(owner->stack->reporter == owner, 1))
@@ -22,7 +23,8 @@ static inline void strata_report_completion(const strata_resource *owner, const 
         strata_report_completion_slow(owner, completion);
 }
 
-/* For a layer that owns some of the stack's blocks, beside the owner at the bottom. */
+/* As strata_report_completion, for a layer that owns some of the stack's blocks, beside the owner at the bottom: it
+ * gets no report of its own. */
 static inline void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
     if (__builtin_expect(layer->stack->reporter == layer, 1))

@@ -26,9 +26,9 @@ typedef struct value_group {
     const char *name;
     const strata_value *values;
     size_t value_count;
-    /* The index is what stands in brackets, or 0. NULL: counts objects, */
+    /* Reads a value; `index` stands in brackets behind the group's name, or is 0. NULL: the values count objects. */
     strata_status (*get_value)(strata_stack *stack, size_t index, size_t which, uint64_t *value);
-    strata_object_kind objects; /* of this kind; those that are writable are reset */
+    strata_object_kind objects; /* what they count; a writable count can be set to 0 */
     bool indexed;
 } value_group;
 
@@ -84,7 +84,7 @@ static strata_status get_pending_value(strata_stack *stack, size_t index, size_t
     return status;
 }
 
-/* By strata_object_count, and launches behind those of graphs and conditional nodes. */
+/* Indexed by strata_object_count; launches of graphs and conditional nodes stand behind. */
 static const strata_value capture_values[] = {
     {"made", STRATA_VALUE_COUNT, true, "captures begun; 0 sets it back"},
     {"live", STRATA_VALUE_COUNT, false, "captures under way"},
@@ -119,7 +119,7 @@ static const value_group value_groups[] = {
     {"pending", pending_values, PENDING_VALUES, get_pending_value, STRATA_OBJECT_KINDS, true},
 };
 
-/* What a value of a group that counts objects counts. */
+/* The kind of objects, and the count, that a value of such a group stands for. */
 static strata_object_kind kind_of(const value_group *group, size_t which, strata_object_count *count)
 {
     const bool launches = which > STRATA_OBJECTS_ENDED;
@@ -159,7 +159,7 @@ enum { VALUE_GROUPS = sizeof value_groups / sizeof value_groups[0] };
 typedef struct value_binding {
     strata_resource *layer;
     const value_group *value_group; /* NULL: a layer's value */
-    strata_stack *stack;            /* of a group's value, with its index */
+    strata_stack *stack;            /* with `index`: of a group's value */
     size_t index;
     size_t which;
 } value_binding;
@@ -182,7 +182,7 @@ static const strata_value *value_at(const value_binding *binding)
 
 /* ---- names ---- */
 
-/* Its position among layers of its name, from the outside. */
+/* The layer's position among layers of its name, outermost first. */
 static size_t index_of(const strata_stack *stack, const strata_resource *layer)
 {
     size_t index = 0;
@@ -235,7 +235,7 @@ static strata_status refuse_layer(const strata_stack *stack, const char *name)
                        name, layers);
 }
 
-/* An old name is found, and not listed. */
+/* Whether a value is listed. An old name has no help: it can be used, but is not listed. */
 static bool is_listed(const value_binding *binding)
 {
     return value_at(binding)->help != NULL;
@@ -378,7 +378,7 @@ static void full_name(const strata_stack *stack, const value_binding *binding, c
         snprintf(name, NAME_SIZE, "%s.%s", binding->layer->ops->name, value_at(binding)->name);
 }
 
-/* Raises no error. */
+/* Reads a value; false, without an error, if that fails. */
 static bool get_quietly(const value_binding *binding, uint64_t *value)
 {
     strata_error_suppress_begin();

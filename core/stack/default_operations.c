@@ -126,7 +126,7 @@ strata_status strata_top_allocate_directly(strata_resource *self, size_t bytes, 
     return self->ops->allocate_plain(self, bytes, stream, out).status;
 }
 
-/* An empty block names no table. */
+/* An empty block names no table, so no entry is found. */
 strata_status strata_top_deallocate_own(strata_resource *self, const strata_block *block)
 {
     strata_entry *entry = strata_driver_state_now() == STRATA_DRIVER_OPEN
@@ -268,7 +268,8 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     FILL(synchronize);
 }
 
-/* Where a layer makes a request of it after all, one made at the top is cheaper. */
+/* Whether all layers pass allocate_plain on without making a request of it. If one makes it, making it at the top is
+ * cheaper. */
 static bool allocates_plain_to_the_bottom(const strata_resource *resource)
 {
     while (resource && resource->ops->allocate_plain != strata_allocate_by_request)

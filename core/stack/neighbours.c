@@ -15,10 +15,10 @@
 #include <string.h>
 
 enum {
-    MOST_ROUNDS = 16, /* of a request: other threads may take what was given back, */
-    MOST_VAIN = 4,    /* or have it in hand whenever it is asked for: kept for themselves, or about to be a block */
+    MOST_ROUNDS = 16, /* tries for a request: other threads may take what was given back */
+    MOST_VAIN = 4,    /* tries that gave nothing: other threads may have free memory in hand */
     MOST_NAMED = 3,   /* in a message */
-    NAMES = 112,      /* bytes of that part */
+    NAMES = 112,      /* bytes of the list of names */
 };
 
 #define PAGE ((uint64_t)2 << 20) /* of the device's memory */
@@ -79,10 +79,10 @@ uint64_t strata_neighbours_unpin(strata_stack *other)
 /* ---- what stacks hold ---- */
 
 typedef struct holding {
-    uint64_t held, live; /* bytes of the device */
+    uint64_t held, live; /* bytes of the device's memory */
 } holding;
 
-/* Owners of other memory are left out, and one that cannot be queried. */
+/* What a stack has of the device's memory. Owners of other memory, and owners that cannot be queried, count as 0. */
 static holding holding_of(const strata_stack *stack)
 {
     strata_resource *top = stack->layers[0];
@@ -107,7 +107,8 @@ static holding holding_of(const strata_stack *stack)
     return all;
 }
 
-/* What stacks of the device other than `own` have beside live blocks. Some of it may be in parts that cannot go. */
+/* Bytes that the device's stacks other than `own` hold besides live blocks. Some may be in parts that cannot be given
+ * back. */
 static uint64_t most_given(const strata_device *device, const strata_stack *own)
 {
     uint64_t bytes = 0;
@@ -125,7 +126,7 @@ static uint64_t most_given(const strata_device *device, const strata_stack *own)
 /* What the device is to have free. */
 typedef struct goal {
     const strata_reclaim *request;
-    uint64_t bytes, before; /* in the end; at the start, 0 if the driver does not say */
+    uint64_t bytes, before; /* free bytes wanted; free at the start, 0 if the driver does not say */
     uint64_t given;         /* as layers say */
 } goal;
 
@@ -136,8 +137,8 @@ static uint64_t missing_for(const goal *self)
     return free < self->bytes ? self->bytes - free : 0;
 }
 
-/* A layer whose frees wait for the device, as cuMemFree does, counts as one that waits. In the requesting stack it does
- * not: that one's own calls wait, too. */
+/* Whether a layer is asked. In other stacks, a layer whose frees wait for the device, as cuMemFree does, is asked only
+ * if the request may wait. In the requesting stack it always is: that stack's own calls wait, too. */
 static bool may_ask(const strata_reclaim *request, strata_resource *layer)
 {
     if (layer == request->owner || !layer->ops->give_back)
@@ -167,7 +168,8 @@ static void ask_others(goal *self)
         ask(self, other);
 }
 
-/* First what is missing. If that was not enough, memory is in parts or other threads took it: then all. */
+/* The first round asks for the bytes that are missing. If that was not enough, memory is in parts or other threads took
+ * it: later rounds ask for all bytes. */
 static goal goal_for(const strata_reclaim *self)
 {
     const uint64_t bytes = (self->bytes + PAGE - 1) / PAGE * PAGE, before = strata_device_free_bytes(self->device);
@@ -175,14 +177,14 @@ static goal goal_for(const strata_reclaim *self)
         .request = self, .before = before, .bytes = self->round == 0 && before < bytes ? bytes : before + bytes};
 }
 
-/* Or another thread has made it give the same back. */
+/* Whether memory was given back, perhaps for another thread. */
 static bool has_given(const goal *self)
 {
     return self->given || strata_device_free_bytes(self->request->device) > self->before;
 }
 
-/* Nothing was given, although others have some free, and all together enough. With a wait: without one its work may
- * just not be over. */
+/* Whether to try again although nothing was given: others have free memory, and all together enough. False without a
+ * wait, where their work may just not be over. */
 static bool is_worth_asking_again(strata_reclaim *self)
 {
     return self->may_wait && self->vain++ < MOST_VAIN && most_given(self->device, self->owner->stack) &&
@@ -209,7 +211,7 @@ static bool reclaim(strata_reclaim *self)
     return has_given(&wanted) || is_worth_asking_again(self);
 }
 
-/* In an internal call of the thread a layer gives memory back already. */
+/* False inside an internal call of the thread: a layer is giving memory back already. */
 bool strata_reclaim_try(strata_reclaim *self)
 {
     strata_thread *thread = strata_thread_self();

@@ -1,4 +1,4 @@
-/* Finds the stream that the free can name. */
+/* Finds the stream that a free can name: the block's allocation stream, if it can still be used. */
 #include "core/stack/own_stream_free.h"
 
 #include "core/base/error.h"
@@ -27,14 +27,15 @@ static strata_status reused_handle_stream(const strata_entry *entry, const strat
     return last ? strata_timeline_order(now, last) : STRATA_SUCCESS;
 }
 
-/* Also with early events, and by the legacy stream's other handle. */
+/* Whether the allocation stream is known, also one with early events, or the legacy stream by its other handle. */
 static bool alloc_stream_is_known(const strata_table *table, const strata_block *block, const strata_entry *entry)
 {
     const strata_timeline *timeline = strata_known_timeline(table->device, block->stream);
     return timeline && is_alloc_timeline(entry, timeline);
 }
 
-/* During unregistration neither this nor alloc_stream_is_known holds for a moment. */
+/* Whether the allocation stream was unregistered or has ended. While it is unregistered, this and alloc_stream_is_known
+ * are both false for a moment. */
 static bool alloc_stream_has_ended(const strata_entry *entry)
 {
     return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -77,7 +78,8 @@ static strata_status alloc_stream(strata_device *device, const strata_block *blo
     }
 }
 
-/* *again: the stream was registered again meanwhile. */
+/* Frees a block whose allocation stream was unregistered. *again: the stream was registered again meanwhile, and the
+ * block is not freed. */
 static strata_status deallocate_gone(strata_resource *top, const strata_block *block, const strata_entry *entry,
                                      bool *again)
 {

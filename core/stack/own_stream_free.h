@@ -16,14 +16,15 @@
 #include "core/streams/inflight_frees.h"
 #include "core/streams/known_streams.h"
 
-/* No other stream has had the timeline since the allocation. */
+/* Whether the timeline is still that of the stream on which the block was allocated. */
 static inline bool strata_entry_is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
     return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
-/* The timeline, if it is known and late; else NULL. Most have the handle themselves: no search is needed. */
+/* The block's allocation timeline if its stream is known as `stream`, without early events; else NULL. The timeline has
+ * the handle, so no search is needed. */
 static inline __attribute__((always_inline)) strata_timeline *strata_late_alloc_timeline(const strata_entry *entry,
                                                                                          CUstream stream)
 {
@@ -34,11 +35,12 @@ static inline __attribute__((always_inline)) strata_timeline *strata_late_alloc_
     return __builtin_expect(late, 1) ? timeline : NULL;
 }
 
-/* Within an in-flight free. */
+/* As strata_free_on_own_stream, for any allocation stream. The caller has marked the free as in flight. */
 strata_status strata_free_on_own_stream_slow(strata_resource *layer, const strata_block *block);
 
-/* Through this layer's deallocate, marked as in flight. `entry` has the block's slot; `thread` is the calling thread's
- * state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
+/* Frees a block on its allocation stream through this layer's deallocate, marked as in flight. `entry` has the block's
+ * slot; `thread` is the calling thread's state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never
+ * was known). */
 static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(strata_resource *layer,
                                                                                      const strata_block *block,
                                                                                      const strata_entry *entry,

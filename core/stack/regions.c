@@ -6,7 +6,7 @@
 #include "core/stack/default_operations.h"
 #include "driver/driver.h"
 
-/* Another one for each block of an address, so that an end cannot meet the next block there. */
+/* A number that differs between blocks at one address, so that the end of one does not end the region of the next. */
 static uint64_t number_of(const strata_block *block)
 {
     return block->id.generation ^ (uint64_t)block->id.slot << 40 ^ (uint64_t)block->id.table << 20;
@@ -50,7 +50,7 @@ static strata_status top_allocate(strata_resource *top, size_t bytes, CUstream s
     return status;
 }
 
-/* The block may be handed out again before this returns. */
+/* Another thread may be given the memory before this returns: the number keeps its region apart. */
 static strata_status deallocate(strata_resource *top, const strata_block *block, CUstream stream)
 {
     const CUdeviceptr address = block->address;
@@ -82,7 +82,8 @@ static strata_status top_deallocate(strata_resource *top, const strata_block *bl
     return status;
 }
 
-/* Plain operations call others of the table, which announce. Of two ends of one region the second has no effect. */
+/* Replaces an operation, unless it is a plain one, which calls another operation of the table that is replaced. If a
+ * region ends twice, the second end has no effect. */
 #define ANNOUNCE(op, plain, other)                    \
     do {                                              \
         stack->unannounced.op = ops->op;              \

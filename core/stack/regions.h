@@ -3,7 +3,8 @@
 
 #include "core/stack/stack.h"
 
-/* For a stack whose operations are filled in, before its first block. */
+/* Makes the stack tell the driver library of its blocks, if the driver asks for that. The stack's operations are filled
+ * in, and it has no block yet. */
 void strata_stack_announce_regions(strata_stack *stack);
 
 #endif

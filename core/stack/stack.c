@@ -56,7 +56,7 @@ strata_status strata_check_stack_empty(strata_stack *stack, const char *what)
                        usage.live_blocks, usage.live_blocks == 1 ? "" : "s", strata_size_text(usage.live_bytes).text);
 }
 
-/* The uppermost remaining layer. Layers below may still free blocks and report completions. */
+/* Destroys the uppermost remaining layer. Layers below may still free blocks and report completions. */
 static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);

@@ -63,7 +63,7 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
                        strata_character_at(in->text, position), (int)strata_characters_bytes(from, SHOWN), from, what);
 }
 
-/* `more`: further characters of such words */
+/* `more`: characters that the word may have besides the usual ones. */
 static bool is_word_character(char c, const char *more)
 {
     return isalnum((unsigned char)c) || (c && (strchr("_-.%/:+", c) || strchr(more, c)));
@@ -118,7 +118,7 @@ static strata_status store_bool(const reader *in, const word *value, void *field
                                                                  : refuse(in, value->position, "expected on or off");
 }
 
-/* -1: none. */
+/* The index of a text among choices separated by '|'; -1 if it is none of them. */
 static int position_among(const char *choices, const char *text, size_t text_length)
 {
     for (int position = 0;; position++) {
@@ -175,7 +175,7 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
-/* In options 0 means not set, and a limit of 0 would be none. */
+/* Refuses 0: in options 0 means not set, which for a limit is no limit. */
 static strata_status store_limit(const reader *in, const word *value, void *field)
 {
     strata_amount amount;
@@ -287,7 +287,7 @@ static strata_status read_option(reader *in, layer_text *layer, bool first)
     return store_value(in, &kind->options[which], &value, (char *)layer->options + kind->options[which].offset);
 }
 
-/* Behind an option's value, which ended at `end`. */
+/* Refuses what stands behind an option's value, which ended at `end`. */
 static strata_status refuse_continuation(const reader *in, size_t end)
 {
     if (in->at > end && is_word_character(in->text[in->at], ""))
@@ -380,7 +380,8 @@ static bool stands_over(const strata_layer *layer)
     return layer->size >= offsetof(strata_layer, over) + sizeof layer->over && layer->over;
 }
 
-/* Of the chain that begins at `first` and has just been read. */
+/* Checks that the chain that begins at `first` and has just been read ends with an owner, and has no other one. Marks
+ * its last layer. */
 static strata_status check_order(reader *in, size_t first)
 {
     for (size_t i = first; i < in->count; i = in->layers[i].after) {
@@ -397,7 +398,7 @@ static strata_status check_order(reader *in, size_t first)
     return STRATA_SUCCESS;
 }
 
-/* Ends before what follows. The recursion is bounded by TEXT_LAYERS. */
+/* Reads layers up to the end of the text, or of a branch to '|' or ')'. TEXT_LAYERS bounds the recursion. */
 static strata_status read_chain(reader *in, bool branch)
 {
     const size_t first = in->count;
@@ -454,7 +455,8 @@ static strata_status make_branches(const reader *in, size_t which, int ordinal, 
     return status;
 }
 
-/* Appends to `made`. *behind: the index behind the chain. */
+/* Creates the layers of the chain that begins at `first`, and appends them to `made`. *behind: the index behind the
+ * chain. */
 static strata_status make_chain(const reader *in, size_t first, int ordinal, made_layers *made, size_t *behind)
 {
     strata_status status = STRATA_SUCCESS;
@@ -516,7 +518,7 @@ static const char *name_in_sanitizer_mode(const strata_layer *layer)
     return layer->size >= needed ? layer->in_sanitizer_mode : NULL;
 }
 
-/* The layer takes memory for many blocks at once from the layer below. */
+/* Whether sanitizer mode leaves the layer out: it takes memory for many blocks at once from the layer below. */
 static bool is_left_out(const layer_text *layer)
 {
     return !layer->last && stands_over(layer->layer) && name_in_sanitizer_mode(layer->layer);
@@ -538,7 +540,7 @@ static strata_status replace_owner(layer_text *owner, const char *name)
     return STRATA_SUCCESS;
 }
 
-/* Returns the index behind the chain. */
+/* Appends the chain's text in sanitizer mode. Returns the index behind the chain. */
 static size_t append_chain(char *text, const reader *in, size_t first)
 {
     for (size_t i = first;; i = in->layers[i].after) {

@@ -4,13 +4,13 @@
 
 #include <strata/stack.h>
 
-/* strata_set_mode's, else STRATA_MODE's. Errors: SYNTAX (STRATA_MODE names none). */
+/* The mode of strata_set_mode, else of STRATA_MODE. Errors: SYNTAX (STRATA_MODE names none). */
 strata_status strata_mode_now(strata_mode *mode);
 
 /* Whether `text` can be read. Creates nothing, needs no driver. Errors: SYNTAX, OUT_OF_HOST_MEMORY. */
 strata_status strata_check_stack_text(const char *text);
 
-/* strata_stack_create. */
+/* Creates a stack from a text, for strata_stack_create. */
 strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out);
 
 #endif

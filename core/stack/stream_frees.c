@@ -1,4 +1,4 @@
-/* Freed memory by stream. */
+/* Sums freed memory by the timelines that it waits for. */
 #include "core/stack/stream_frees.h"
 
 #include "core/base/error.h"
@@ -8,7 +8,7 @@
 struct strata_stream_sums {
     struct {
         uint64_t frees, bytes;
-    } of[STRATA_TIMELINE_LIMIT]; /* by number; pages that no stream's number meets are never touched */
+    } of[STRATA_TIMELINE_LIMIT]; /* by the timeline's number; pages without a number in use are never touched */
 };
 
 void strata_stream_sums_add(strata_stream_sums *sums, strata_point point, uint64_t bytes)

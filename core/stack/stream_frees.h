@@ -4,14 +4,14 @@
 
 #include "core/streams/timeline.h"
 
-/* One thread's. */
+/* The sums of one walk over a stack's layers; one thread's alone. */
 typedef struct strata_stream_sums strata_stream_sums;
 
-/* Counts one free of so many bytes for the stream of a point that is not known to be complete. The owner may hold its
- * locks. */
+/* Adds one free of `bytes` bytes to the sums of the point's stream; nothing if the point is 0 or known to be complete.
+ * The owner may hold its locks. */
 void strata_stream_sums_add(strata_stream_sums *sums, strata_point point, uint64_t bytes);
 
-/* A free to count for each of its points. */
+/* A free whose bytes count for the stream of each of its points. */
 typedef struct strata_summed_free {
     strata_stream_sums *sums;
     uint64_t bytes;

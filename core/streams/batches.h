@@ -8,7 +8,8 @@
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording);
 strata_status strata_batch_end(void);
 
-/* A recording batch, for work that is submitted; *begun: false if the host waited for the stream instead. */
+/* As strata_batch_begin with `recording`, after the work was submitted. *begun: false if the host waited for the stream
+ * instead. */
 strata_status strata_batch_begin_or_wait(strata_device *device, CUstream handle, bool *begun);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct strata_call_scope {
     bool relaxed;
 } strata_call_scope;
 
-/* Besides RELAXED. With LEGACY, entering can fail with STREAM_CAPTURE. */
+/* What a call on the stream needs, besides RELAXED. With LEGACY, entering can fail with STREAM_CAPTURE. */
 static inline unsigned strata_call_scope_for(CUstream stream)
 {
     if (__builtin_expect((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD, 1))
@@ -37,7 +37,7 @@ strata_status strata_call_scope_enter_slow(strata_call_scope *scope, strata_devi
 /* Tries again to restore the caller's context and mode; only this call can. */
 __attribute__((cold)) void strata_call_scope_leave_again(strata_call_scope *scope);
 
-/* By way of locals: to store a flag and then load both at once would stall. */
+/* Copies the flags: to store one and then load both at once would stall. */
 static inline void strata_call_scope_leave(strata_call_scope *scope)
 {
     bool relaxed = scope->relaxed, switched = scope->switched;
@@ -66,6 +66,7 @@ static inline strata_status strata_call_scope_enter(strata_call_scope *scope, st
     return STRATA_SUCCESS;
 }
 
+/* Whether the scope can be entered: enters and leaves it. */
 static inline strata_status strata_check_call_scope(strata_device *device, unsigned needs)
 {
     if (__builtin_expect(needs == 0, 1))
@@ -81,10 +82,11 @@ static inline strata_status strata_check_call_scope(strata_device *device, unsig
  * one: until its end the handle is good for the graph's work alone, and another call on it spoils the capture. */
 extern _Atomic uint32_t strata_captures_under_way;
 
-/* True too if the driver does not say, and the stream may exist: waiting for the capture's end is always right. */
+/* Asks the driver whether a stream is being captured. True too if the driver does not say, and the stream may exist:
+ * waiting for the capture's end is always right. */
 bool strata_asks_captured(CUstream stream);
 
-/* Whether a stream that is known may not be used now. */
+/* Whether a known stream may not be used now, because it was forked into a capture. */
 static inline bool strata_stream_is_forked(CUstream stream)
 {
     return __builtin_expect(atomic_load_explicit(&strata_captures_under_way, memory_order_relaxed) != 0, 0) &&

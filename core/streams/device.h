@@ -18,9 +18,9 @@ struct strata_device {
     CUdevice handle;
     CUcontext context;             /* the primary one, retained until the process ends or it is reset */
     unsigned long long context_id; /* of the context, which is another after a reset; 0: the driver gives none */
-    _Atomic uint64_t asked_at;     /* of strata_check_device_lately; any thread, relaxed */
+    _Atomic uint64_t asked_at;     /* when strata_check_device_lately asked the driver; any thread, relaxed */
     _Atomic bool lost;             /* the context was reset: its streams, events and memory are gone; any thread */
-    bool released;                 /* of a lost one: its reference went back; guarded by the lock of device.c */
+    bool released; /* of a lost device: its reference to the context went back; guarded by the lock of device.c */
     strata_device_info info;
     struct strata_timeline *legacy;
 
@@ -49,8 +49,8 @@ static inline bool strata_device_is_usable(const strata_device *device)
 /* As strata_device_is_usable, and asks the driver about a reset. Raises nothing. */
 bool strata_device_is_usable_now(strata_device *device);
 
-/* SUCCESS, or DEVICE_RESET. The first asks nothing; the second asks the driver. Before stored handles are used: on
- * handles of streams from before a reset a driver may crash once the context has begun anew
+/* SUCCESS, or DEVICE_RESET. The first tells what is known; the second asks the driver. One of them comes before any use
+ * of stored handles: on handles of streams from before a reset a driver may crash once the context has begun anew
  * (tests/answers/h200.txt, "primary_reset.anew."). */
 strata_status strata_check_device(const strata_device *device);
 strata_status strata_check_device_now(strata_device *device);
@@ -66,8 +66,8 @@ static inline strata_status strata_check_device_lately(strata_device *device)
                : strata_check_device_again(device, now);
 }
 
-/* Asks the driver and raises nothing: whether the context is the one that was retained; whether a device was newly
- * found to be lost, which marks it. No lock is taken. */
+/* Both ask the driver, take no lock and raise nothing. The first: whether the device's context is the one that was
+ * retained. The second marks each device that it finds to be lost; true if there was one. */
 bool strata_device_has_its_context(const strata_device *device);
 bool strata_devices_look(void);
 
@@ -86,16 +86,16 @@ void strata_device_abandon(strata_device *device);
 /* By ordinal; replaced after a reset. Written under a lock of device.c; never freed. */
 extern _Atomic(strata_device *) strata_devices[STRATA_DEVICE_LIMIT] __attribute__((visibility("hidden")));
 
-/* NULL: not opened. */
+/* The open device; NULL if it was not opened. */
 static inline strata_device *strata_device_if_open(int ordinal)
 {
     return atomic_load_explicit(&strata_devices[ordinal], memory_order_acquire);
 }
 
-/* What is free on the device. False, and 0 bytes: the driver does not say. */
+/* The device's free bytes. False, and 0 bytes, if the driver does not say. */
 bool strata_device_read_free_bytes(strata_device *device, size_t *bytes);
 
-/* 0 also if the driver does not say. */
+/* The device's free bytes; 0 also if the driver does not say. */
 size_t strata_device_free_bytes(strata_device *device);
 
 #endif

@@ -56,7 +56,7 @@ static CUresult fill_memory(wait_memory *memory, const char **call)
     return result;
 }
 
-/* The wait. */
+/* Frees the memory, which waits for all work of the context. */
 static CUresult free_memory(wait_memory *memory, const char **call)
 {
     *call = memory->device ? "cuMemFree" : "cuMemFreeHost";

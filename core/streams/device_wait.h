@@ -11,11 +11,11 @@
  * OUT_OF_HOST_MEMORY, DRIVER. */
 strata_status strata_device_wait(strata_device *device);
 
-/* Waits so for each open device of which streams that are gone, or of which only the program knows the handle, have
- * work whose completion is unknown: the driver refused to record an event and to wait for them. Memory may have such
- * work of another device's streams. A wait that succeeds completes all of that work that was submitted before. Raises
- * nothing; *error: why a wait failed, or its status is SUCCESS. For calls that wait on the host for all that is
- * pending. */
+/* As strata_device_wait, for each open device with work whose completion is unknown, since the driver refused to record
+ * an event for it and to wait for it, on streams that are gone or whose handle only the program knows. Memory of one
+ * device may have such work of another one's streams. A wait that succeeds completes all of that work that was
+ * submitted before. Raises nothing; *error: why a wait failed, or its status is SUCCESS. For calls that wait on the
+ * host for all that is pending. */
 void strata_devices_wait_if_uncovered(strata_error *error);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "core/streams/device.h"
 
-/* A free one, or a new one in the device's context. */
+/* Takes a free event, or creates one in the device's context. */
 strata_status strata_device_take_event(strata_device *device, CUevent *out);
 void strata_device_give_event(strata_device *device, CUevent event);
 

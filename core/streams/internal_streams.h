@@ -4,10 +4,11 @@
 
 #include "core/streams/device.h"
 
-/* `what` goes into the error. *out is NULL on failure. */
+/* Creates and registers a stream; `early`: with early events. `what` names it in an error. *out is NULL on failure. */
 strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out);
 
-/* *gone: no longer registered, so there is nothing to try again, even if the driver failed to destroy the stream. */
+/* Destroys such a stream. *gone: it is no longer registered, so there is nothing to try again, even if the driver
+ * failed to destroy it. */
 strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone);
 
 #endif

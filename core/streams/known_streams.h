@@ -49,7 +49,7 @@ static inline strata_known_stream *strata_known_find(strata_known_table *table, 
     }
 }
 
-/* NULL if the stream is unknown. */
+/* The timeline of a known stream; NULL if it is unknown. */
 static inline strata_timeline *strata_known_timeline(const strata_device *device, CUstream handle)
 {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_LEGACY)
@@ -63,10 +63,10 @@ bool strata_stream_is_known(CUstream handle);
 
 /* ---- under the map's lock ---- */
 
-/* Created if missing; NULL without host memory. */
+/* The key of a handle, created if missing; NULL without host memory. */
 strata_known_stream *strata_known_enter(uintptr_t handle);
 
-/* NULL: unknown from now on. */
+/* Makes the key's stream known by a timeline; with NULL it is unknown from now on. */
 void strata_known_set(strata_known_stream *stream, strata_timeline *timeline);
 
 /* After the reset of a device's context: its streams are unknown and complete. */

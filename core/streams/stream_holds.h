@@ -5,10 +5,11 @@
 
 #include "core/streams/timeline.h"
 
-/* False: the point's stream is unknown now, or has ended. The legacy stream's handle is CU_STREAM_LEGACY. */
+/* Holds the known stream of a point. False if it is unknown now, or has ended. The legacy stream's handle is
+ * CU_STREAM_LEGACY. */
 bool strata_stream_hold(strata_point point, CUstream *handle);
 
-/* Once for each success; also after the stream ended with its context. */
+/* Ends a hold: once for each success, also after the stream ended with its context. */
 void strata_stream_unhold(strata_point point);
 
 #endif

@@ -29,7 +29,8 @@ static inline CUresult identify(CUstream handle, uint64_t *id)
     return result;
 }
 
-/* *known: the stream was registered meanwhile. NULL: no timeline is left, or a new stream's device was reset. */
+/* Finds or takes an unknown stream's timeline under the map's lock. *known: the stream was registered meanwhile. NULL:
+ * no timeline is left, or a new stream's device was reset. */
 static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
                                                           bool *known)
 {
@@ -101,7 +102,7 @@ static __attribute__((noinline)) strata_status query_identity_in_context(strata_
     return status;
 }
 
-/* A reset has ended the streams of a device, and this one is known as such of another one than `device`. */
+/* DEVICE_RESET if the stream is known as one of another device than `device`, whose streams a reset has ended. */
 static strata_status check_known_elsewhere(const strata_device *device, CUstream handle)
 {
     const strata_timeline *known = strata_known_timeline(device, handle);
@@ -230,13 +231,15 @@ static strata_status check_registration(strata_device *device, CUstream handle, 
     return status;
 }
 
-/* Of another device, whose streams a reset has ended: the driver gives a handle out again. */
+/* Whether the timeline is of another device, whose streams a reset has ended: the driver may give their handles out
+ * again. */
 static bool has_ended(const strata_timeline *timeline, const strata_device *device)
 {
     return timeline && timeline->device != device && !strata_device_has_its_context(timeline->device);
 }
 
-/* map_lock is held. Returns whether another stream has the handle. */
+/* Enters a stream as known; *out is its timeline, or NULL without memory. Returns whether another stream has the
+ * handle. map_lock is held. */
 static bool enter_known(strata_device *device, CUstream handle, uint64_t id, bool early, strata_timeline **out)
 {
     strata_known_stream *stream = strata_known_enter((uintptr_t)handle);

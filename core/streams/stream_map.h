@@ -7,7 +7,7 @@
 
 #include "core/streams/known_streams.h"
 
-/* 0 means no stream in a strata_stream_ref. */
+/* The id in a strata_stream_ref, where 0 means no stream. */
 static inline uint64_t strata_stream_id_of(unsigned long long driver_id)
 {
     return driver_id + 1;
@@ -24,7 +24,8 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
 }
 
-/* Also false while the stream is being captured, and if the driver does not say. Raises nothing. */
+/* Whether the handle names the stream with the id. False also while the stream is being captured, and if the driver
+ * does not say. Raises nothing. */
 static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -39,7 +40,7 @@ static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
  * device has ended it. A capture survives the call. Raises nothing. */
 bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown);
 
-/* `early`: each launch closes the stream's epoch. */
+/* Makes a stream known. `early`: each launch closes its epoch. */
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early);
 
 /* Makes the stream unknown again, as *left, after recording an event. After a success the second call is due: it waits

@@ -4,7 +4,8 @@
 
 #include "core/streams/device.h"
 
-/* Records on the timeline that the work is complete. Errors: as of strata_runtime_stream_synchronize. */
+/* Waits for the stream, and records on its timeline that the work is complete. Errors: as of
+ * strata_runtime_stream_synchronize. */
 strata_status strata_stream_wait(strata_device *device, CUstream handle);
 
 /* For submitted work that cannot be recorded, because of `why`: waits for it instead, where waiting can help. Returns

@@ -81,7 +81,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     return timeline;
 }
 
-/* NULL: none. The lock is held. */
+/* The newest event that covers no work from `epoch` on; NULL if there is none. The lock is held. */
 static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
@@ -118,7 +118,7 @@ bool strata_timeline_is_known(uint16_t number, uint32_t incarnation)
     return known;
 }
 
-/* Raises nothing. */
+/* Queries an event; an error if the device was reset or the driver refuses. Raises nothing. */
 static CUresult query_event(strata_timeline *timeline, CUevent event)
 {
     strata_call_scope scope;
@@ -166,7 +166,7 @@ static bool has_one_reference(const strata_event *event)
     return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
 }
 
-/* The lock is held. */
+/* Takes the timeline from its stream: all its points are complete. The lock is held. */
 static void detach_stream(strata_timeline *timeline)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -259,7 +259,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
     return status;
 }
 
-/* Recording has failed. The lock is held. */
+/* Drops an event from pick_event that could not be recorded, if it is new. The lock is held. */
 static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
 {
     if (event && event != timeline->events[timeline->next_event])
@@ -278,6 +278,7 @@ static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
     return result;
 }
 
+/* Notes that the event was recorded and covers the epoch. The lock is held. */
 static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch)
 {
     event->epoch = epoch;
@@ -374,7 +375,8 @@ static void leave_uncovered(strata_timeline *timeline, uint64_t epoch)
     atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_release);
 }
 
-/* No event could be recorded. The lock is held. */
+/* Waits for the stream, since no event could be recorded. If that fails, the work is left without an event. The lock is
+ * held. */
 static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -391,7 +393,7 @@ static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *
     return status;
 }
 
-/* For an unknown stream. The lock is held. */
+/* Records a picked event for an unknown stream's current epoch. The lock is held. */
 static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     strata_event *event;
@@ -411,7 +413,7 @@ strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream han
     return synchronize_instead(timeline, handle);
 }
 
-/* The earliest, or NULL. The lock is held. */
+/* The earliest event that covers the epoch, or NULL. The lock is held. */
 static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *best = NULL;
@@ -423,7 +425,7 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
-/* Then the calling thread has the stream's handle. */
+/* Whether the calling thread has a recording batch on the stream, and so its handle. */
 static bool in_own_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
@@ -535,7 +537,7 @@ static strata_status event_for_locked(strata_timeline *timeline, strata_point po
     return STRATA_SUCCESS;
 }
 
-/* What a reset has ended is complete. The lock is held. */
+/* Marks an epoch as complete whose work a reset has ended. The lock is held. */
 static void complete_lost(strata_timeline *timeline, uint64_t epoch)
 {
     if (epoch >= atomic_load_explicit(&timeline->epoch, memory_order_relaxed))
@@ -598,14 +600,14 @@ bool strata_point_query(strata_point point)
     return strata_point_known_complete(point);
 }
 
-/* The lock is held. */
+/* Whether all events are known to be complete. The lock is held. */
 static bool is_past_its_events(const strata_timeline *timeline)
 {
     const strata_event *newest = newest_event(timeline);
     return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
 }
 
-/* From the newest on until one is complete. The lock is held, the capture mode relaxed. */
+/* Queries events, from the newest on, until one is complete. The lock is held, the capture mode relaxed. */
 static void poll_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -694,7 +696,7 @@ strata_status strata_point_synchronize_for(const strata_device *device, strata_p
     return status;
 }
 
-/* NULL: none. */
+/* A reference to the newest event that is known to be complete; NULL if there is none. */
 static strata_event *newest_complete_event(strata_timeline *timeline, const strata_device *device)
 {
     strata_spin_take(&timeline->lock);

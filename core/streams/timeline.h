@@ -34,12 +34,13 @@ typedef enum strata_timeline_kind {
 typedef struct strata_timeline {
     strata_spin lock;
     uint16_t number;              /* constant */
-    _Atomic uint32_t incarnation; /* earlier streams; any thread */
+    _Atomic uint32_t incarnation; /* number of earlier streams; any thread */
     _Atomic uint64_t epoch;       /* of work submitted now; written under the lock, read by any thread */
     _Atomic uint64_t completed;   /* up to this epoch; only grows; any thread */
     _Atomic uint64_t
         stream_id; /* of an unknown stream, or 0; written under the map's and this lock, read by any thread */
-    /* Allocated while the stream was unknown, modulo 2^32, less those that holders count. Any thread. */
+    /* Live blocks that were allocated while the stream was unknown, modulo 2^32, less those that holders count. Any
+     * thread. */
     _Atomic uint32_t live_blocks;
     _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the handle (NULL: the legacy stream) while known and not `early`, else
@@ -81,18 +82,21 @@ extern _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT] __attr
 /* Whether any timeline ever had work without an event. Any thread. */
 extern _Atomic bool strata_timelines_uncovered __attribute__((visibility("hidden")));
 
-/* Work without an event whose stream's handle is not known any more is learnt to be complete by a wait for the device.
- * Whether there is such work on streams of the device's context; how often work was left without an event so far; and,
- * after a wait that began when `failures` had been read: what was left by then is complete. */
+/* Whether any timeline ever had work without an event. */
 static inline bool strata_timelines_any_uncovered(void)
 {
     return atomic_load_explicit(&strata_timelines_uncovered, memory_order_acquire);
 }
+/* Whether streams of the device's context that are not known any more have work without an event, which only a wait for
+ * the device shows to be complete. */
 bool strata_timelines_need_device_wait(const strata_device *device);
+/* How often work was left without an event so far. */
 uint64_t strata_timelines_failures(void);
+/* After a wait for the device that began when strata_timelines_failures was `failures`: what was left without an event
+ * by then is complete. */
 void strata_timelines_note_device_wait(const strata_device *device, uint64_t failures);
 
-/* NULL if it was never created. */
+/* The timeline with a number; NULL if it was never created. */
 static inline strata_timeline *strata_timeline_numbered(uint16_t number)
 {
     return atomic_load_explicit(&strata_timelines[number], memory_order_acquire);
@@ -114,7 +118,7 @@ static inline strata_point strata_timeline_now(const strata_timeline *timeline)
     return strata_point_make(timeline->number, atomic_load_explicit(&timeline->epoch, memory_order_acquire));
 }
 
-/* The block's stream is unknown. The caller keeps the timeline from being retired. */
+/* Counts a block of the timeline's unknown stream. The caller keeps the timeline from being retired. */
 static inline void strata_timeline_add_block(strata_timeline *timeline)
 {
     atomic_fetch_add_explicit(&timeline->live_blocks, 1, memory_order_relaxed);
@@ -125,8 +129,8 @@ static inline void strata_timeline_remove_block(uint16_t number)
     atomic_fetch_sub_explicit(&strata_timeline_of(strata_point_make(number, 0))->live_blocks, 1, memory_order_relaxed);
 }
 
-/* From now on the caller counts such blocks itself, modulo 2^32. Until it hands its count back, the timeline is kept as
- * with live blocks. */
+/* From now on the caller counts the stream's blocks itself, modulo 2^32. Until it hands its count back, the timeline is
+ * kept as with live blocks. */
 void strata_timeline_hold(strata_timeline *timeline);
 
 static inline void strata_timeline_unhold(strata_timeline *timeline, uint32_t live_blocks)
@@ -135,14 +139,14 @@ static inline void strata_timeline_unhold(strata_timeline *timeline, uint32_t li
     atomic_fetch_sub_explicit(&timeline->holders, 1, memory_order_release);
 }
 
-/* Makes no driver call. */
+/* Whether the point is complete as far as is known. Makes no driver call. */
 static inline bool strata_point_known_complete(strata_point point)
 {
     return strata_point_epoch(point) <=
            atomic_load_explicit(&strata_timeline_of(point)->completed, memory_order_relaxed);
 }
 
-/* Acquires: the caller may then read host memory that the work wrote. */
+/* As strata_point_known_complete, with acquire order: the caller may then read host memory that the work wrote. */
 static inline bool strata_point_seen_complete(strata_point point)
 {
     return strata_point_epoch(point) <=
@@ -175,38 +179,40 @@ static inline strata_event *strata_timeline_open_event(strata_timeline *timeline
     return event && event->epoch == atomic_load_explicit(&timeline->epoch, memory_order_relaxed) ? event : NULL;
 }
 
+/* Whether the point is complete; asks the driver. */
 bool strata_point_query(strata_point point);
 
+/* Asks the driver which of the timeline's events are complete. */
 void strata_timeline_poll(strata_timeline *timeline);
 
-/* Also queries a known stream itself once its events are complete. A busy stream gets another event for the next poll;
- * a default stream always does. The thread's capture mode is relaxed. */
+/* As strata_timeline_poll, and queries a known stream itself once its events are complete. A busy stream gets another
+ * event for the next poll; a default stream always does. The thread's capture mode is relaxed. */
 void strata_timeline_poll_up_to_now(strata_timeline *timeline);
 
-/* Blocks until the point is complete. The second, for memory of `device`, which may be NULL: work of another device's
- * context that was reset is complete. */
+/* Block until the point is complete. The second is for memory of `device`, which may be NULL: to it, work of another
+ * device's context that was reset is complete. */
 strata_status strata_point_synchronize(strata_point point);
 strata_status strata_point_synchronize_for(const strata_device *device, strata_point point);
 
-/* Blocks until all work submitted so far is complete: through an event on a default stream. `held`: the caller has the
- * lock, which is released. */
+/* Blocks until all work submitted to the stream so far is complete: of a default stream, through an event. `held`: the
+ * caller has the lock, which is released. */
 strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held);
 
 /* Closes the current epoch with an event. The lock is held. */
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);
 
-/* Waits for the newest event of each stream that is known to be complete, so for no work. The driver's pools count
- * memory as free for other uses once the host has waited: docs/measurements.md. */
+/* Waits on the host for the newest event of each stream that is known to be complete, so for no work: the driver's
+ * pools count memory as free for other uses only once the host has waited (docs/measurements.md). */
 void strata_timelines_show_completed(strata_device *device);
 
-/* For a handle that is valid only now: if no event can be recorded, waits for the stream on the host. The lock is held.
- */
+/* As strata_timeline_record, for a handle that is valid only now; the epoch stays open, and the next call records the
+ * event again. If no event can be recorded, waits for the stream on the host. The lock is held. */
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle);
 
 /* Ends an epoch that an event covers so far: later use records need another event. The lock is held. */
 void strata_timeline_close(strata_timeline *timeline);
 
-/* Whether an event could not be made for want of memory: of the driver, or of the host. */
+/* Whether a call failed for want of memory, of the driver or of the host. */
 static inline bool strata_lacks_memory(strata_status status)
 {
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_HOST_MEMORY;
@@ -248,7 +254,7 @@ strata_status strata_fail_no_timeline(void);
 
 /* ---- for the stream map; its lock is held ---- */
 
-/* NULL: none is left. */
+/* Takes a free timeline for a stream, or creates one; NULL if none is left, or without host memory. */
 strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kind kind, CUstream stream, uint64_t id);
 
 /* Frees the timeline if all its points are complete, which it asks the driver. `keep_with_blocks`: not while blocks

@@ -56,7 +56,7 @@ strata_device *strata_timeline_own_device(const strata_stream_ref *stream)
     return own;
 }
 
-/* The driver was asked about `asked`. */
+/* Checks the stream's own device, unless it is `asked`, which was checked already. */
 static strata_status check_own_device(const strata_stream_ref *stream, const strata_device *asked)
 {
     strata_device *own = strata_timeline_own_device(stream);

@@ -4,14 +4,15 @@
 
 #include "core/streams/timeline.h"
 
-/* Retires timelines if need be, at last those of streams with live blocks. NULL: none is left. */
+/* Takes a timeline for a stream. If there is no free one, retires those of complete streams first, also of streams with
+ * live blocks. NULL: none is left. */
 strata_timeline *strata_unknown_take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle,
                                               uint64_t id);
 
-/* The stream's timeline, which is taken for a stream that *is_new; NULL: none is left, or no host memory. */
+/* The timeline of an unknown stream, taken now if the stream *is_new; NULL: none is left, or no host memory. */
 strata_timeline *strata_unknown_find_or_take(strata_device *device, uint64_t id, bool *is_new);
 
-/* The timeline of a stream that is unknown no more; NULL: it was not in use. */
+/* Removes a stream that becomes known, and returns its timeline; NULL if it was not in use. */
 strata_timeline *strata_unknown_take_out(uint64_t id);
 
 /* An entry for a stream that becomes unknown; needs no lock. NULL without host memory. */
@@ -26,7 +27,7 @@ void strata_unknown_remove(strata_unknown_stream *entry);
 /* Retires the timelines of streams that are complete, once enough have come to pay for the look. */
 void strata_unknown_sweep_if_due(void);
 
-/* After the reset of a device's context. */
+/* After the reset of a device's context: its streams are gone, and complete. */
 void strata_unknown_forget(const strata_device *lost);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct strata_use_record {
 
 strata_status strata_use_record_begin_unknown(strata_use_record *record, strata_device *device, CUstream handle);
 
-/* For a stream that this call has identified. */
+/* As strata_use_record_begin, for a stream that the caller has identified. */
 strata_status strata_use_record_begin_on(strata_use_record *record, const strata_stream_ref *stream);
 strata_status strata_use_record_end_slow(strata_use_record *record);
 
@@ -40,17 +40,20 @@ void strata_use_record_cancel(strata_use_record *record);
  * which may differ from that in `stream`. */
 strata_status strata_stream_point(const strata_stream_ref *stream, strata_point *point);
 
+/* Whether the record's stream comes after a point. `clock`: from strata_use_record_clock, and given up by
+ * strata_use_record_clock_done; in a recording batch it is the batch's. */
 bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point);
 strata_clock *strata_use_record_clock(const strata_use_record *record);
 void strata_use_record_clock_done(const strata_use_record *record, strata_clock *clock);
 
 /* ---- for core/streams/batches.c ---- */
 
-/* *held: an unknown stream's timeline is locked. */
+/* Finds the stream behind a handle. *held: it is unknown, and its timeline is locked. */
 strata_status strata_stream_resolve_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream,
                                              bool *held);
 
-/* Of a known stream with early events. Without memory for the event it is recorded later: when a wait needs it. */
+/* Records the event of a known stream with early events, and does nothing for another one. Without memory for the event
+ * it is recorded later: when a wait needs it. */
 strata_status strata_timeline_close_early(strata_timeline *timeline, CUstream handle);
 
 #endif

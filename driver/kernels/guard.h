@@ -39,10 +39,11 @@ enum strata_guard_fill_how {
     STRATA_GUARD_FILL_SILENT = 0x40000, /* memory debuggers are not told */
 };
 
-/* Into the current context; nothing is left on failure. *call: the entry point of the result. */
+/* Loads the kernels into the current context; on failure nothing is left. *call: the entry point that returned the
+ * result. */
 CUresult strata_guard_kernel_load(strata_guard_kernel *kernel, const char **call);
 
-/* No launch may be in flight. */
+/* Unloads the kernels. No launch may be in flight. */
 void strata_guard_kernel_unload(strata_guard_kernel *kernel);
 
 /* Checks `count` > 0 pieces on `stream`; verdict i is of piece i. The context is current. */

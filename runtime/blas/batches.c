@@ -30,7 +30,7 @@ static strata_status check_members(const strata_blas_operand *operands, size_t c
     return STRATA_SUCCESS;
 }
 
-/* Takes the references and the facts of the blocks. */
+/* Clones the members' references and copies their blocks. */
 static void keep_members(const strata_blas_operand *operands, size_t count, strata_blas_batch *batch)
 {
     for (size_t i = 0; i < count; i++) {

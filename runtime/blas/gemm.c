@@ -9,7 +9,7 @@ typedef struct gemm_operands {
     blas_memory a, b, c;
 } gemm_operands;
 
-/* -1: cuBLAS has no such type. */
+/* cuBLAS's number of the type; -1: it has none. */
 static int library_type(strata_element type)
 {
     switch (type) {
@@ -76,7 +76,7 @@ static strata_status check_count(const strata_blas_gemm_call *call)
     return STRATA_SUCCESS;
 }
 
-/* Rows (or columns) and the elements of one, as the matrix lies in memory. */
+/* Checks a matrix as it lies in memory: so many rows of so many elements, or columns. */
 static strata_status check_shape(const strata_blas_gemm_call *call, const strata_blas_operand *operand,
                                  const char *name, const blas_memory *memory, size_t rows, size_t columns,
                                  int64_t *leading)

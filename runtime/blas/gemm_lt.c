@@ -2,7 +2,7 @@
  * for. C is also D. */
 #include "runtime/blas/internal.h"
 
-/* What a product is described by; NULL: not made. */
+/* The objects that describe a product; NULL: not made yet. */
 typedef struct descriptions {
     strata_cublaslt_desc desc;
     strata_cublaslt_layout a, b, c;
@@ -38,7 +38,7 @@ static int describe_product(const strata_blas_table *call, const blas_product *p
                : result;
 }
 
-/* Bytes that the address is a multiple of, at most 256. */
+/* The largest power of two, at most 256, that the address is a multiple of. */
 static uint32_t alignment_of(CUdeviceptr address)
 {
     return (uint32_t)(address % 256 ? address & -address : 256);

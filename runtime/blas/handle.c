@@ -122,7 +122,7 @@ static strata_status open_library(strata_blas *blas)
                          : strata_fail(STRATA_ERROR_UNSUPPORTED, "cuBLAS cannot be used: %s", failure.message);
 }
 
-/* What has been made of a handle that is not finished. */
+/* Frees a handle that could not be finished. */
 static void undo(strata_blas *blas)
 {
     strata_error_suppress_begin();
@@ -165,7 +165,7 @@ strata_status strata_blas_create(strata_runtime *runtime, CUstream stream, const
     return STRATA_SUCCESS;
 }
 
-/* After a failure once more: the handle would be lost with its memory. */
+/* Enters the scope, after a failure once more: otherwise the handle would be lost with its memory. */
 static strata_status enter_to_destroy(strata_blas *blas, strata_call_scope *scope)
 {
     const unsigned needs = STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED;
@@ -213,7 +213,7 @@ strata_status strata_blas_get_info(const strata_blas *blas, strata_blas_info *in
 
 /* ---- submitting ---- */
 
-/* The scope of the stream is entered. */
+/* Sets the handle's stream and workspace, and submits the work. The scope of the stream is entered. */
 static int call_library(const strata_blas *blas, const blas_work *work, const blas_place *place, const char **function)
 {
     const strata_blas_table *call = &blas->library->call;
@@ -250,7 +250,7 @@ static strata_status call_in_scope(strata_blas *blas, const blas_work *work, con
     return result == STRATA_CUBLAS_SUCCESS ? STRATA_SUCCESS : blas_fail(blas, result, function);
 }
 
-/* The workspace's block of a captured call, or an empty one. */
+/* Allocates the workspace of a captured call; an empty block if the stream is in no capture. */
 static strata_status capture_workspace(strata_blas *blas, CUstream stream, strata_block *block)
 {
     strata_status status = STRATA_SUCCESS;
@@ -324,7 +324,8 @@ strata_status blas_submit(strata_blas *blas, const blas_work *work, CUstream str
         status = submit(blas, work, &captured, stream);
     if (strata_block_is_empty(&captured))
         return status;
-    /* Behind its uses: a place of the stream would have to be asked for, and could be refused. */
+    /* The free comes behind the block's uses: for a free on the stream its place would have to be asked for, which can
+     * fail. */
     const strata_status freed = strata_kept_block_free(blas->runtime, &captured, STRATA_STREAM_GONE, false);
     return status == STRATA_SUCCESS ? freed : status;
 }

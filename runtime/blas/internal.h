@@ -31,15 +31,16 @@ struct strata_blas_batch {
 
 /* What a call knows of an operand. */
 typedef struct blas_memory {
-    CUdeviceptr address; /* of the first element; of a batch, of its pointers */
+    CUdeviceptr address; /* of the first element; for a batch, of its pointers */
     strata_element type;
     size_t elements; /* from there on */
 } blas_memory;
 
-/* `name` is for messages: "A". Errors: INVALID_VALUE, STALE. */
+/* Finds an operand's memory. `name` is for messages: "A". Errors: INVALID_VALUE, STALE. */
 strata_status blas_operand_resolve(const strata_blas_operand *operand, const char *name, blas_memory *out);
 
-/* As above, of f32 or f64; the second checks n elements at the operand's step, which is written. */
+/* As blas_operand_resolve, for elements of f32 or f64. The second also checks n elements at the operand's step, and
+ * writes the step. */
 strata_status blas_operand_resolve_real(const strata_blas_operand *operand, const char *name, strata_element type,
                                         blas_memory *out);
 strata_status blas_vector_resolve(const strata_blas_operand *operand, const char *name, strata_element type, size_t n,
@@ -50,7 +51,7 @@ strata_status blas_vector_resolve(const strata_blas_operand *operand, const char
 strata_status blas_matrix_check(const strata_blas_operand *operand, const char *name, const blas_memory *memory,
                                 size_t outer, size_t inner, size_t matrices, int64_t *leading);
 
-/* Names the uses of the operand. */
+/* Names the uses of the operand's memory in the launch. */
 strata_status blas_operand_use(strata_launch *launch, const strata_blas_operand *operand, strata_access access);
 
 typedef struct blas_use {
@@ -65,7 +66,7 @@ typedef struct blas_place {
     size_t workspace_bytes;
 } blas_place;
 
-/* Work for the device: what it uses, and the call of the library that submits it. */
+/* Work for the device: what it uses, and the function that submits it through the library. */
 typedef struct blas_work {
     const blas_use *uses;
     size_t count;
@@ -88,10 +89,10 @@ strata_status blas_check_not_captured(const strata_runtime *runtime, CUstream st
 
 strata_status blas_check_order(strata_blas_order order, const char *name);
 
-/* LIBRARY, with the library's own text. */
+/* Raises LIBRARY, with the library's own text. */
 strata_status blas_fail(const strata_blas *blas, int status, const char *function);
 
-/* alpha or beta, as the library reads it for sums of this type. */
+/* alpha or beta, in the type in which the library adds up. */
 typedef union blas_factor {
     float single;
     double wide;
@@ -112,7 +113,7 @@ typedef struct blas_product {
     int compute;
 } blas_product;
 
-/* By cublasLt: blas_work.submit of a product of f8. */
+/* blas_work.submit for a product of f8, by cublasLt. */
 int blas_submit_lt(const strata_blas *blas, const void *product, const blas_place *place, const char **function);
 
 #endif

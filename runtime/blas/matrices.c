@@ -32,7 +32,7 @@ static strata_status check_sizes(size_t m, size_t n, const char *name)
                : strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: a size is above the largest int64_t", name);
 }
 
-/* A matrix of m by n in this order. */
+/* Checks a matrix of m by n elements in this order. */
 static strata_status check_matrix(const strata_blas_operand *operand, const char *name, const blas_memory *memory,
                                   strata_blas_order order, size_t m, size_t n, int64_t *leading)
 {
@@ -168,7 +168,7 @@ static int submit_trsm(const strata_blas *blas, const void *data, const blas_pla
                                                  &d->alpha, pointer_to(d->a), d->lead_a, pointer_to(d->b), d->lead_b);
 }
 
-/* In row order the sides and the halves are the other ones. */
+/* In row order left and right, and the upper and lower half, change places. */
 static strata_status prepare_trsm(const strata_blas_trsm_call *call, matrix_data *d)
 {
     blas_memory a, b;

@@ -24,7 +24,7 @@ typedef struct vector_data {
     CUdeviceptr x, y, result;
 } vector_data;
 
-/* A result of no elements; cuBLAS may return without writing one. */
+/* Writes the result of vectors without elements: cuBLAS may return without writing one. */
 static int write_zero(const vector_data *d, CUstream stream, const char **function)
 {
     *function = "cuMemsetD8Async";
@@ -156,7 +156,7 @@ static strata_status fetch(strata_blas *blas, const strata_block *block, bool wi
     return status;
 }
 
-/* `y` is NULL for nrm2. */
+/* The result of dot, or with a NULL `y` of nrm2, on the host. */
 static strata_status value_of(strata_blas *blas, size_t n, const strata_blas_operand *x, const strata_blas_operand *y,
                               CUstream stream, double *out)
 {

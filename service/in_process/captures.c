@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "service/in_process/in_process.h"
 
-/* A capture that the runtime does not know. *was: there is one. */
+/* Ends a capture that the runtime does not know. *was: there was one. */
 static strata_status end_for_driver(CUstream stream, bool *was)
 {
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;

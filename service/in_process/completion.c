@@ -127,7 +127,7 @@ static strata_status look_for_error(service_context *context, service_lane *lane
                : strata_fail_driver(result, "cuStreamQuery", "waiting for a request");
 }
 
-/* SUCCESS: complete; NOT_READY; or why it failed. */
+/* How the request's work stands: SUCCESS: complete; NOT_READY; or why it failed. */
 static strata_status look(strata_service *service, service_lane *lane, const strata_future *request)
 {
     service_context *context = service->context;
@@ -150,7 +150,7 @@ static void tell_complete(const strata_future *request, strata_status status)
     strata_error_take_back(&aside);
 }
 
-/* Its work is over. */
+/* Answers and finishes the lane's first request, whose work is over. */
 static void end(strata_service *service, service_lane *lane, const strata_error *failed)
 {
     strata_future *request = service_list_take(&lane->begun);
@@ -168,7 +168,8 @@ static void end(strata_service *service, service_lane *lane, const strata_error 
     service_request_finish(request);
 }
 
-/* The device may go on for ever. The oldest come first, and each is given up once. */
+/* Gives up requests beyond poll_limit, since the device may go on for ever. The oldest come first, and each is given up
+ * once. */
 static void give_up_late(const strata_service *service, service_lane *lane)
 {
     const uint64_t now = service_clock();
@@ -179,8 +180,8 @@ static void give_up_late(const strata_service *service, service_lane *lane)
     }
 }
 
-/* If it takes the context with it, it is answered with the others. Else its work may go on with a host buffer, which
- * the answer gives back: it is waited for. */
+/* Ends the lane's first request, which has failed. If that takes the context with it, it is answered with the others.
+ * Else its work may go on with a host buffer, which the answer gives back: it is waited for. */
 static void end_failed(strata_service *service, service_lane *lane)
 {
     const strata_error failed = *strata_error_in_force();
@@ -191,7 +192,7 @@ static void end_failed(strata_service *service, service_lane *lane)
     end(service, lane, &failed);
 }
 
-/* Returns whether work is left on it. */
+/* Returns whether work is left on the lane. */
 bool service_poll_lane(strata_service *service, service_lane *lane)
 {
     for (strata_future *request; (request = lane->begun.first) && !service->lost;) {

@@ -17,7 +17,7 @@ static bool is_usable(const service_context *context)
     return context->runtime && strata_device_is_usable(context->runtime->device);
 }
 
-/* The first lane is the primary one. */
+/* Opens the first lane, the primary one, shows the context's handles, and opens the libraries. */
 static strata_status show(strata_service *service)
 {
     const service_context *context = service->context;
@@ -46,7 +46,7 @@ static strata_status show(strata_service *service)
 
 static void close_runtime(strata_service *service);
 
-/* Retired runtimes whose references have gone. */
+/* Destroys retired runtimes whose references have gone. */
 static void end_unused(service_context *context)
 {
     for (service_retired **link = &context->retired, *retired; (retired = *link);) {
@@ -97,7 +97,7 @@ static void retire(service_context *context)
     context->runtime = NULL;
 }
 
-/* Handles are shown no more before they end. */
+/* Shows the handles no more, before they end. */
 static void hide(strata_service *service)
 {
     strata_lock_take(&service->lock);
@@ -160,7 +160,7 @@ static void note_failure(strata_service *service, strata_future *request, strata
         service_request_note_failure(request, &failed);
 }
 
-/* Without a mark its end is waited for here. */
+/* Waits for the end of work that could not be marked. */
 static void wait_instead(strata_service *service, const service_lane *lane, strata_future *request)
 {
     service_judge(service, strata_error_in_force());
@@ -193,8 +193,8 @@ static void begin(strata_service *service, strata_future *request)
 
 /* ---- the end ---- */
 
-/* In a context that a fault has ended, the driver refuses to end anything: then it is ended without the driver. Errors:
- * BUSY; DRIVER, and the next call goes on. */
+/* Ends a runtime. In a context that a fault has ended, the driver refuses to end anything: then it is ended without the
+ * driver. Errors: BUSY; DRIVER, and the next call goes on. */
 static strata_status end_runtime(strata_runtime *runtime)
 {
     strata_device *device = runtime->device;

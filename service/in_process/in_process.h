@@ -18,9 +18,9 @@ typedef struct service_lane {
     service_list begun;
     service_bell *bell;  /* NULL: no host function was asked for */
     uint64_t host_asked; /* host functions that were submitted */
-    strata_future *late; /* the last that was given up for its duration, and those before it; or NULL */
-    uint64_t looked_at;  /* whether its context is in error; CLOCK_MONOTONIC */
-    bool unregistered;   /* is only to be destroyed */
+    strata_future *late; /* the last request given up for its duration, as were those before it; or NULL */
+    uint64_t looked_at;  /* when its context was last asked for errors; CLOCK_MONOTONIC */
+    bool unregistered;   /* the stream is only to be destroyed */
     bool captured;       /* perhaps: a capture on it could not be ended */
 } service_lane;
 
@@ -53,43 +53,43 @@ typedef struct service_context {
 
 /* ---- lanes ---- */
 
-/* That of the request, with its stream. Errors: of making a stream. */
+/* Find a lane, and make its stream if it has none: the request's; the one at a place. Errors: of making a stream. */
 strata_status service_lane_of(strata_service *service, const strata_future *request, service_lane **out);
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
                                 size_t index, service_lane **out);
 
-/* With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors: the first one;
- * the next call goes on. */
+/* Closes all lanes. With `leave`, streams that the driver refuses to unregister are the runtime's from then on. Errors:
+ * the first one; the next call goes on. */
 strata_status service_lanes_close(service_context *context, bool leave);
 
 /* ---- completion ---- */
 
-/* Behind the request's work on the lane. Errors: of a fence, or a host function. */
+/* Marks the end of the request's work on the lane. Errors: of a fence, or a host function. */
 strata_status service_mark_completion(strata_service *service, service_lane *lane, strata_future *request);
 
-/* Finishes what is complete, or has failed; of the second, returns whether work is left on the lane. */
+/* Finish what is complete, or has failed, on all lanes or on one. The second returns whether work is left there. */
 void service_poll_lanes(strata_service *service);
 bool service_poll_lane(strata_service *service, service_lane *lane);
 uint64_t service_lanes_patience(const strata_service *service);
 void service_fences_close(service_context *context);
 
-/* Answers all that has begun with the failure; with `finish`, it is over, too. */
+/* Answers all that has begun with the failure, and with `finish` finishes it. */
 void service_fail_lanes(strata_service *service, const strata_error *why, bool finish);
 
 /* ---- bells ---- */
 
-/* With one holder; NULL without host memory. */
+/* Makes a bell with one holder; NULL without host memory. */
 service_bell *service_bell_make(const service_mailbox *box);
 
-/* One for each host function that is submitted, which gives it back. Any thread. */
+/* Each submitted host function has a hold, and gives it back. Any thread. */
 void service_bell_hold(service_bell *bell);
 void service_bell_unhold(service_bell *bell);
 
-/* The host function. */
+/* The host function, and how many of them have run. */
 void CUDA_CB service_bell_ring(void *bell);
 uint64_t service_bell_calls(const service_bell *bell);
 
-/* No function uses the mailbox afterwards; the caller's hold ends. */
+/* Closes a bell: no function uses the mailbox afterwards, and the caller's hold ends. */
 void service_bell_close(service_bell *bell);
 
 /* ---- the waiting thread ---- */
@@ -97,11 +97,11 @@ void service_bell_close(service_bell *bell);
 strata_status service_waiter_open(strata_service *service, service_waiter **out);
 void service_waiter_close(service_waiter *waiter);
 
-/* It waits for the request's fence, behind those before it. */
+/* Makes the thread wait for the request's fence, behind those before it. */
 void service_waiter_add(service_waiter *waiter, strata_future *request);
 bool service_waiter_is_done(service_waiter *waiter, const strata_future *request);
 
-/* Until it has let go of all that was added. */
+/* Waits until the thread is done with all that was added. */
 void service_waiter_drain(service_waiter *waiter);
 
 /* ---- buffers ---- */
@@ -109,12 +109,12 @@ void service_waiter_drain(service_waiter *waiter);
 /* As strata_service_buffer_create. Any thread. */
 strata_status service_make_buffer(strata_service *service, size_t bytes, strata_host_buffer **out);
 
-/* Tries again what the driver did not unlock. Any thread. */
+/* Tries again to unlock buffers that the driver did not unlock. Any thread. */
 void service_buffers_unlock_left(void);
 
 /* ---- ranges ---- */
 
-/* Around what a request submits, if the options ask for ranges. */
+/* Begin and end an NVTX range around what a request submits, if the options ask for ranges. */
 void service_range_begin(const strata_service *service, const strata_future *request);
 void service_range_end(const strata_service *service);
 
@@ -130,7 +130,7 @@ strata_status service_end_capture(strata_service *service, service_lane *lane, s
 /* Ends a capture that a function left open on the lane, which is its failure if it has none. The context is current. */
 strata_status service_end_left_capture(strata_service *service, service_lane *lane, strata_status status);
 
-/* Ends what could not be ended before. Errors: DRIVER, STREAM_MISUSE, and the next call tries again. */
+/* Ends a capture that could not be ended before. Errors: DRIVER, STREAM_MISUSE, and the next call tries again. */
 strata_status service_lane_leave_capture(strata_service *service, service_lane *lane);
 
 /* ---- work ---- */
@@ -155,11 +155,12 @@ strata_status service_play_graph(strata_service *service, service_lane *lane, st
  * is not among the service's libraries). */
 strata_status service_find_blas(strata_service *service, strata_blas **out);
 
-/* Opens what the names list; nothing is open. The second also if nothing is. */
+/* Opens the libraries that the names list; none is open yet. Close does nothing if none is open. */
 strata_status service_libraries_open(strata_service *service, const char *names);
 void service_libraries_close(strata_service *service);
 
-/* With `leave`, modules that the driver refuses to unload are dropped. Errors: the first one; the next call goes on. */
+/* Unloads all modules. With `leave`, modules that the driver refuses to unload are dropped. Errors: the first one; the
+ * next call goes on. */
 strata_status service_modules_close(service_context *context, bool leave);
 
 #endif

@@ -52,7 +52,7 @@ strata_status service_load_module(strata_service *service, service_lane *lane, s
     return STRATA_SUCCESS;
 }
 
-/* SUCCESS also where it has gone with the context. */
+/* Unloads a module; SUCCESS also if it has gone with the context. */
 static strata_status unload(strata_device *device, CUmodule module)
 {
     strata_call_scope scope;
@@ -123,7 +123,8 @@ static size_t bytes_of(const strata_argument *argument)
     return argument->kind == STRATA_ARGUMENT_VALUE ? argument->bytes : sizeof(CUdeviceptr);
 }
 
-/* Drivers before CUDA 12.4 do not tell. INVALID_VALUE is the end of the parameters. */
+/* Checks the number and sizes of the arguments. Drivers before CUDA 12.4 do not tell. INVALID_VALUE is the end of the
+ * parameters. */
 static strata_status check_arguments(const service_launch *launch, CUfunction function)
 {
     size_t offset, bytes, count = 0;

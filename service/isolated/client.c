@@ -71,7 +71,7 @@ static strata_status check_place(const service_client *client)
                              ENDED, (int)client->ended[0].id);
 }
 
-/* It is killed, and collected later. check_place has seen that there is a place. */
+/* Leaves the killed worker to be collected later. check_place has seen that there is a place. */
 static void leave(service_client *client)
 {
     const size_t i = find_place(client);
@@ -79,7 +79,7 @@ static void leave(service_client *client)
     client->process = (isolated_process){.handle = -1};
 }
 
-/* The worker's memory is gone, or will be: it has been killed. Returns whether it is over. */
+/* Kills the worker and drops what belongs to it, as its memory goes, too. Returns whether its process is over. */
 static bool drop_worker(strata_service *service, uint64_t wait)
 {
     service_client *client = service->client;
@@ -207,7 +207,7 @@ static void ask(service_client *client, uint64_t now)
     client->asked_at = now;
 }
 
-/* The question is put in any case: a worker that reads nothing answers nothing. */
+/* Whether the worker is stuck. The question counts as put in any case: a worker that reads nothing answers nothing. */
 static bool is_stuck(strata_service *service)
 {
     service_client *client = service->client;
@@ -223,7 +223,7 @@ static bool is_stuck(strata_service *service)
     return now - client->heard_at >= silence && now - client->asked_at >= silence / 2;
 }
 
-/* Of its end, if it is told by then. */
+/* Raises that the worker has ended, and how, if that is known by then. */
 static strata_status fail_ended(service_client *client, const char *when)
 {
     char how[64];
@@ -315,7 +315,7 @@ static void begin(strata_service *service, strata_future *request)
     service_list_add(&service->client->waiting, request);
 }
 
-/* The error in force, as the reason for which the worker is replaced. */
+/* Makes the error in force the reason for which the worker is replaced. */
 static void note_loss(strata_service *service)
 {
     strata_error why = *strata_error_in_force();
@@ -326,7 +326,7 @@ static void note_loss(strata_service *service)
     service->why_lost = why;
 }
 
-/* The device may go on for ever with what was begun. */
+/* Answers requests beyond poll_limit: the device may go on for ever with what was begun. */
 static void expire_late(strata_service *service)
 {
     const service_client *client = service->client;
@@ -346,7 +346,7 @@ static bool has_work(const service_client *client)
     return client->operations.count || client->waiting.first;
 }
 
-/* A worker at rest has reason to say something from here on. */
+/* Asks for facts: from here on a worker at rest has reason to say something. */
 static void ask_for_facts(service_client *client, uint64_t now)
 {
     if (!has_work(client) && !client->asked_at)
@@ -370,7 +370,8 @@ static void look_after(strata_service *service)
     }
 }
 
-/* Asked for now and then: a process that the worker left behind may hold its socket open. */
+/* Whether the worker's process is over, asked for now and then: a process that the worker left behind may hold its
+ * socket open. */
 static bool is_over(service_client *client)
 {
     return has_work(client) && service_clock() - client->looked_at >= LOOK_AGAIN * millisecond &&

@@ -37,7 +37,7 @@ static bool any_changes(void)
     return (uint32_t)atomic_load(&changing) != 0;
 }
 
-/* False: it has waited since `begun` for long enough. */
+/* Sleeps for a moment; false: the thread has waited since `begun` for long enough. */
 static bool wait_a_little(uint64_t begun)
 {
     const struct timespec time = {.tv_nsec = 50000};

@@ -17,7 +17,7 @@
 
 /* ---- what outlives the service ---- */
 
-/* Memory, or a graph, of a worker. It is the worker's until it is released. */
+/* Memory, or a graph, that a worker has until it is released. */
 typedef struct isolated_remote {
     struct isolated_remote *next;
     struct isolated_link *link; /* held; these are constant */
@@ -30,7 +30,7 @@ typedef struct isolated_buffer {
     struct isolated_buffer *next;
     struct isolated_link *link; /* held; constant, as is the next */
     isolated_memory memory;
-    uint64_t worker; /* that was told of it, under `number`; the service's thread, and its last holder */
+    uint64_t worker; /* the worker that was told of it, under `number`; the service's thread, and its last holder */
     uint32_t number;
 } isolated_buffer;
 
@@ -42,19 +42,20 @@ typedef struct isolated_link {
     service_mailbox *box;     /* NULL: the service has ended */
     uint64_t worker;          /* the present one, from 1 */
     isolated_remote *released;
-    isolated_buffer *ended; /* of which the worker was told */
+    isolated_buffer *ended; /* ended buffers of which the worker was told */
 } isolated_link;
 
 isolated_link *isolated_link_make(service_mailbox *box); /* NULL without host memory */
 void isolated_link_unhold(isolated_link *link);
 
-/* There is a new worker, or none: what is left for the one before is dropped. */
+/* Notes a new worker, or none, and drops what is left for the one before. `ends`: the service ends. */
 void isolated_link_change_worker(isolated_link *link, uint64_t worker, bool ends);
+/* Takes what was released and what has ended since the last call. */
 void isolated_link_take(isolated_link *link, isolated_remote **released, isolated_buffer **ended);
 void isolated_remote_free(isolated_remote *remote);
 void isolated_buffer_free(isolated_buffer *buffer);
 
-/* What the worker has by that number, and its end, on any thread. NULL without host memory. */
+/* Makes a record of what the worker has by that number; release ends it, on any thread. NULL without host memory. */
 isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker, bool is_graph);
 void isolated_remote_release(isolated_remote *remote);
 
@@ -86,7 +87,7 @@ typedef struct isolated_staging {
 strata_status isolated_staging_open(isolated_staging *staging);
 void isolated_staging_close(isolated_staging *staging);
 
-/* A slot for the first of `bytes` bytes, or for all; -1: none is free. */
+/* Takes a slot; *taken: how many of the `bytes` bytes it is for. -1: none is free. */
 int isolated_staging_take(isolated_staging *staging, size_t bytes, size_t *taken);
 void isolated_staging_give(isolated_staging *staging, int slot);
 size_t isolated_staging_offset(int slot);
@@ -112,9 +113,9 @@ typedef struct isolated_operations {
 
 /* A number for the worker; 0 without host memory. */
 uint64_t isolated_operation_add(isolated_operations *operations, const isolated_operation *operation);
-/* Takes it out. False: the worker was not sent that number. */
+/* Takes an operation out. False: the worker was not sent that number. */
 bool isolated_operation_take(isolated_operations *operations, uint64_t number, isolated_operation *out);
-/* Of those from entry *from on. */
+/* Takes out the first operation from entry *from on; false if there is none. */
 bool isolated_operation_take_next(isolated_operations *operations, uint32_t *from, isolated_operation *out);
 void isolated_operations_close(isolated_operations *operations);
 
@@ -129,14 +130,14 @@ typedef struct service_client {
     isolated_link *link;
     isolated_process process; /* the worker */
     uint64_t worker;          /* its number: how many there were */
-    uint64_t graphs;          /* so many were sent, to all workers: the number of the last one */
+    uint64_t graphs;          /* graphs that were sent, to all workers: the number of the last one */
     int socket;               /* -1: there is no worker */
     wire_out out;
     wire_in in;
     isolated_remote *released; /* that the link had, and the worker is not told of yet; as is the next */
     isolated_buffer *unshared;
     service_list waiting;   /* requests that have begun, and are not all sent */
-    size_t sent;            /* bytes of the first of them that were */
+    size_t sent;            /* bytes of the first waiting request that were sent */
     service_list under_way; /* requests that are all sent, in that order: what is lost is answered in it */
     service_list late;      /* answered; a killed worker that is not over may still write to their host buffers */
     isolated_operations operations;
@@ -191,7 +192,7 @@ strata_status isolated_find_remote(const service_client *client, const strata_re
 /* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. */
 strata_status isolated_pack(const service_client *client, const strata_future *request, isolated_frame *frame);
 
-/* Of the frame of a request that a graph takes. */
+/* The bytes of the frame of a request that a graph records. */
 size_t isolated_recorded_bytes(const strata_future *request);
 
 /* ---- sending and receiving ---- */
@@ -199,21 +200,21 @@ size_t isolated_recorded_bytes(const strata_future *request);
 /* Sends what waits, as far as there is room, and what the link has. */
 void isolated_send(strata_service *service);
 
-/* Reads and answers. False: the worker is gone, or has said what cannot be. */
+/* Reads what the worker says, and answers requests. False: the worker is gone, or has said what cannot be. */
 bool isolated_receive(strata_service *service);
 
-/* It is all sent. */
+/* Notes that all of a request is sent. */
 void isolated_note_sent(service_client *client, strata_future *request);
 
-/* It is answered with why it failed, or with success. */
+/* Answers a request with why it failed, or with success. */
 void isolated_answer(strata_future *request);
 
-/* All that has begun is answered with the failure, and finished. If the worker is not over, a copy to memory that it
- * shares is answered without its buffer, and finished by the second, when no killed worker is left. */
+/* Answers all that has begun with the failure, and finishes it. If the killed worker is not over, a copy to memory that
+ * it shares is answered without its buffer, and finished by the second, when no killed worker is left. */
 void isolated_fail_all(strata_service *service, const strata_error *why, bool over);
 void isolated_finish_late(service_client *client);
 
-/* One operation of a request less; with the last one it is answered, and finished. */
+/* Ends one operation of a request; with the last one the request is answered, and finished. */
 void isolated_operation_finish(strata_service *service, const isolated_operation *operation);
 
 #endif

@@ -22,8 +22,8 @@ typedef struct isolated_process {
 /* The path of the worker's program: `option` if it is not NULL. Errors: IO, with the paths that were looked at. */
 strata_status isolated_program_find(const char *option, char *path, size_t room);
 
-/* Starts it with `socket` as its descriptor 3, and nothing else but 0 to 2. It is in a session of its own, so that
- * signals of a terminal do not end it, and is killed when the calling thread ends. Errors: IO. */
+/* Starts the worker with `socket` as its descriptor 3, and nothing else but 0 to 2. It is in a session of its own, so
+ * that signals of a terminal do not end it, and is killed when the calling thread ends. Errors: IO. */
 strata_status isolated_process_start(const char *path, int socket, isolated_process *out);
 
 void isolated_process_kill(const isolated_process *process);
@@ -34,7 +34,7 @@ bool isolated_process_wait(isolated_process *process, uint64_t nanoseconds);
 /* "was killed by signal 9", "exited with status 1", "ended". */
 void isolated_process_describe(const isolated_process *process, char *text, size_t room);
 
-/* After its end. */
+/* Closes the handle, after the process's end. */
 void isolated_process_close(isolated_process *process);
 
 #endif

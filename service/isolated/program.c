@@ -32,7 +32,7 @@ static bool look_at(search *self, const char *folder, const char *name)
     return false;
 }
 
-/* `file` loses its last part. */
+/* Looks in the places beside a file; `file` loses its last part. */
 static bool look_beside(search *self, char *file)
 {
     char *slash = strrchr(file, '/');

@@ -11,7 +11,8 @@
 /* Every function that sends a kind of request: SUCCESS, all of it is sent; NOT_READY without a record, there is no room
  * now; else why it fails. */
 
-/* NOT_READY: no room for a frame. *number is the operation's. */
+/* Adds an operation of a request, and makes room for its frame. *number is the operation's. NOT_READY: no room for a
+ * frame. */
 static strata_status add(service_client *client, strata_future *request, const isolated_operation *operation,
                          size_t payload, uint64_t *number)
 {
@@ -34,7 +35,7 @@ static strata_status add_whole(service_client *client, strata_future *request, s
 
 /* ---- shared buffers ---- */
 
-/* 0: none is left. */
+/* A free number for a shared buffer; 0: none is left. */
 static uint32_t take_buffer_number(service_client *client)
 {
     for (size_t i = client->buffer_hint; i < BUFFER_WORDS; i++)
@@ -291,7 +292,7 @@ static strata_status send_by_kind(service_client *client, strata_future *request
 
 /* ---- what waits ---- */
 
-/* Whether the first that waits is done with here. */
+/* Sends the first request that waits; whether it is done with here. */
 static bool send_first(service_client *client)
 {
     strata_future *request = client->waiting.first;
@@ -366,8 +367,8 @@ static bool send_unshared(service_client *client)
     return true;
 }
 
-/* Before the requests, which may need the memory. What waited for room comes first; the link is emptied after it, as it
- * wakes the service's thread for the first end only. */
+/* Tells the worker what has ended, before the requests, which may need the memory. What waited for room comes first;
+ * the link is emptied after it, as it wakes the service's thread for the first end only. */
 static bool send_ended(service_client *client)
 {
     if (!send_released(client) || !send_unshared(client))

@@ -26,7 +26,7 @@ static strata_status fail(const char *call, size_t bytes)
                        call, strerror(error), service_descriptor_advice(error));
 }
 
-/* The kernel would end the process with SIGXFSZ. */
+/* Whether a file of that size exceeds the process's limit, for which the kernel would end it with SIGXFSZ. */
 static bool is_above_limit(size_t bytes)
 {
     struct rlimit limit;

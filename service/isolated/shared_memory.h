@@ -17,7 +17,7 @@ typedef struct isolated_memory {
 /* How many mappings a process may have (vm.max_map_count). */
 size_t isolated_mapping_limit(void);
 
-/* Zeroed memory. Errors: OUT_OF_HOST_MEMORY, IO. */
+/* Makes zeroed shared memory. Errors: OUT_OF_HOST_MEMORY, IO. */
 strata_status isolated_memory_make(size_t bytes, isolated_memory *out);
 void isolated_memory_close(isolated_memory *memory);
 

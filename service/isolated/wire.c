@@ -113,7 +113,7 @@ void wire_put_descriptor(wire_out *out, wire_kind kind, uint64_t number, const v
     wire_put(out, kind, number, part, bytes, NULL, 0);
 }
 
-/* Up to the next descriptor; at one, with it. */
+/* Sends bytes up to the next descriptor; if they begin at one, with it. */
 static ssize_t send_some(const wire_out *out, int socket)
 {
     const wire_descriptor *first = out->descriptor_count ? &out->descriptors[0] : NULL;
@@ -167,7 +167,7 @@ void wire_in_close(wire_in *in)
     *in = (wire_in){0};
 }
 
-/* False: there are too many. All are taken or closed. */
+/* Keeps the descriptors that came; false: there are too many. All are kept or closed. */
 static bool keep_descriptors(wire_in *in, struct msghdr *message)
 {
     bool room = !(message->msg_flags & MSG_CTRUNC);

@@ -199,10 +199,10 @@ typedef enum wire_result { WIRE_GOES_ON = 0, WIRE_LATER, WIRE_GONE } wire_result
 void wire_out_close(wire_out *out);
 bool wire_out_is_empty(const wire_out *out);
 
-/* Of a frame with that payload. */
+/* The bytes of a frame with that payload. */
 size_t wire_frame_bytes(size_t payload);
 
-/* Room for a frame of that payload. False: the bound is reached, or there is no host memory. */
+/* Makes room for a frame of that payload. False: the bound is reached, or there is no host memory. */
 bool wire_reserve(wire_out *out, size_t payload);
 
 /* Adds a frame of two parts, of which the second may be empty; there is room. The second also adds a descriptor. */

@@ -39,7 +39,7 @@ void wire_pack_error(const strata_error *error, wire_error *packed)
     put_text(packed->message, sizeof packed->message, error->message);
 }
 
-/* An identifier; NULL for any other text, and when there is no room for more names. */
+/* A static copy of an identifier; NULL for any other text, and when there is no room for more names. */
 static const char *keep_name(const char *text)
 {
     const size_t length = strnlen(text, sizeof(name_text));
@@ -60,7 +60,7 @@ static const char *keep_name(const char *text)
     return kept;
 }
 
-/* NOT_READY says that there is no answer yet. */
+/* Whether a status is a failure's. NOT_READY says that there is no answer yet. */
 static bool is_failure(uint32_t status)
 {
     return status != STRATA_SUCCESS && status != STRATA_ERROR_NOT_READY &&

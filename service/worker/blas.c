@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* As elements of the type that the frame says. */
+/* Finds an operand's memory, as elements of the type that the frame says. */
 static strata_status find_operand(worker *self, const wire_operand *packed, strata_blas_operand *operand)
 {
     strata_ref *bytes;

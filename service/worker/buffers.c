@@ -36,7 +36,7 @@ static worker_buffer *take_ended(worker *self)
     return ended;
 }
 
-/* False: it is called already. */
+/* Whether a call that unmaps is to be made now; false: one is queued already. */
 static bool begin_unmapping(worker *self)
 {
     strata_lock_take(&self->lock);
@@ -85,7 +85,7 @@ static strata_status unmap_all(strata_runtime *runtime, CUstream stream, void *d
     return STRATA_SUCCESS;
 }
 
-/* One call for all that have ended when it runs: they fill no queue. */
+/* Gives up a hold; the last one ends the buffer. One call unmaps all that have ended by then: they fill no queue. */
 static void unhold(worker_buffer *buffer)
 {
     worker *self = buffer->worker;
@@ -135,7 +135,7 @@ static void locked(strata_future *future, void *data)
 
 static worker_buffer unmapped; /* in the place of each buffer that the process has no room for */
 
-/* NULL: it is no memory that can be shared. */
+/* Maps the client's memory; NULL: it cannot be shared; &unmapped: there is no room. */
 static worker_buffer *map(worker *self, int fd, uint64_t bytes)
 {
     if (!bytes || bytes > (uint64_t)INT64_MAX || !isolated_memory_is_sealed(fd, bytes))

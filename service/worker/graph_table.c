@@ -48,7 +48,7 @@ strata_status worker_graphs_add(worker_graphs *graphs, uint64_t number, strata_s
     return STRATA_SUCCESS;
 }
 
-/* NULL: the number is in no entry. */
+/* The entry of a number; NULL if there is none. */
 static worker_graph *search(const worker_graphs *graphs, uint64_t number)
 {
     size_t low = 0, high = graphs->count;

@@ -215,8 +215,7 @@ static void release_all(strata_future *future, void *data)
     }
 }
 
-/* The frees are made on the service's thread, which allocates. One call for all that have come when it runs: they fill
- * no queue. */
+/* Releases on the service's thread, which allocates, by one call for all that have come by then: they fill no queue. */
 static void release_there(worker *self, released *ended)
 {
     const strata_send_options first = worker_first();

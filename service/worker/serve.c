@@ -129,7 +129,7 @@ bool worker_take_hello(worker *self, const worker_frame *frame)
 
 /* ---- the loop ---- */
 
-/* How much is to be sent decides about reading. */
+/* Whether the main thread reads and writes: how much is to be sent decides about reading. */
 typedef struct round {
     bool reads, writes;
 } round_state;

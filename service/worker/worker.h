@@ -32,12 +32,12 @@ typedef struct worker_refs {
     uint32_t room, first_free; /* plus 1 */
 } worker_refs;
 
-/* The reference is the table's. 0: no host memory. */
+/* Adds a reference, which is then the table's, and returns its number; 0 without host memory. */
 uint64_t worker_refs_add(worker_refs *refs, strata_ref *ref);
 strata_ref *worker_refs_find(const worker_refs *refs, uint64_t number); /* NULL: it has none */
 strata_ref *worker_refs_take(worker_refs *refs, uint64_t number);       /* the caller's */
 
-/* Takes any; NULL: it is empty, and closed. */
+/* Takes any reference; NULL: the table is empty, and closed. */
 strata_ref *worker_refs_take_last(worker_refs *refs);
 
 /* ---- graphs, by the client's numbers, which ascend ---- */
@@ -81,7 +81,7 @@ typedef struct worker {
     worker_buffer *buffers[WIRE_BUFFER_LIMIT];
     worker_graphs graphs;
 
-    strata_lock lock;  /* of the next eight */
+    strata_lock lock;  /* guards the next eight */
     wire_out gathered; /* frames that are to be sent after those in `sending` */
     worker_refs refs;
     bool sleeping;                    /* the main thread waits for wake_fd */
@@ -123,12 +123,12 @@ strata_status worker_call(worker *self, const strata_send_options *send,
 /* Answers with the error, in the turn of the request. */
 void worker_refuse(worker *self, uint64_t number, const wire_send *send, const strata_error *error);
 
-/* How a frame's request is sent; the second, after its submission: if that failed it is refused. */
+/* The first: how a frame's request is sent. The second, after its submission, refuses it if that failed. */
 strata_send_options worker_options_of(const wire_send *send, worker_request *request);
 void worker_submitted(worker *self, uint64_t number, const wire_send *send, worker_request *request,
                       strata_status status);
 
-/* Before all that has not begun, whatever sent it. */
+/* Options of a call that comes before all that has not begun, whatever sent it. */
 strata_send_options worker_first(void);
 
 /* ---- frames ---- */
@@ -165,16 +165,16 @@ extern const worker_work worker_launches, worker_products, worker_copies, worker
  * or is shorter), IO, OUT_OF_HOST_MEMORY. */
 strata_status worker_read_file(int fd, size_t bytes, const char *what, unsigned char **out);
 
-/* A reference to those bytes of it, which is the caller's. Errors: INVALID_VALUE. */
+/* A reference to a part of the memory of that number, which is the caller's. Errors: INVALID_VALUE. */
 strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, uint64_t bytes, strata_ref **out);
 
 bool worker_take_buffer(worker *self, const worker_frame *frame);
 bool worker_drop_buffer(worker *self, const worker_frame *frame);
 
-/* Forgets those that are left when the service has ended; what is still locked goes with the process. */
+/* Forgets buffers that are left when the service has ended; what is still locked goes with the process. */
 void worker_forget_buffers(worker *self);
 
-/* A host buffer of those bytes, which is the caller's. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
+/* A host buffer of a part of a shared buffer, which is the caller's. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY. */
 strata_status worker_wrap(worker *self, uint64_t buffer, uint64_t offset, uint64_t bytes, strata_host_buffer **out);
 
 /* ---- life ---- */
@@ -186,7 +186,7 @@ typedef enum worker_end {
     WORKER_LOST,    /* its context is lost, or there is no memory for an answer */
 } worker_end;
 
-/* False without host memory or descriptors. The socket stays the caller's. */
+/* Opens the worker. False without host memory or descriptors. The socket stays the caller's. */
 bool worker_open(worker *self, int socket);
 worker_end worker_serve(worker *self);
 
