@@ -250,34 +250,49 @@ bool exec_is_held(CUdeviceptr address)
     return !exec_passed_has(EXEC_PHYSICAL, handle);
 }
 
-/* True: *result answers the free; false: it is the driver's. */
-static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
+static CUresult refuse(exec_wrong_free kind, CUdeviceptr address)
 {
-    const bool inside = owner && (block->address != address || exec_free_waits(address));
-    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !exec_is_held(address)))
-        return false;
-    exec_wrong_free_note(owner && block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
-    *result = CUDA_ERROR_INVALID_VALUE;
-    return true;
+    exec_wrong_free_note(kind, address);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The address is of a stack's memory, and not the begin of a block that the program has. */
+static bool is_wrong(CUdeviceptr address, const strata_block *block)
+{
+    return block->address != address || exec_free_waits(address);
+}
+
+static CUresult refuse_of_stack(CUdeviceptr address, const strata_block *block)
+{
+    return refuse(block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
+}
+
+/* Of no block. False: it is of a stack's memory all the same, and not for the driver to free. */
+static bool passes_on(exec_kind kind, CUdeviceptr address, exec_release *release)
+{
+    exec_release_begin(kind, address, release);
+    return release->facts.holders || !address || !exec_is_held(address);
+}
+
+static CUresult passed_on(const exec_release *release, CUdeviceptr address, CUresult result)
+{
+    exec_release_end(release, result);
+    return result == CUDA_ERROR_INVALID_VALUE ? refuse(EXEC_FREE_FOREIGN, address) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
 {
     strata_block block;
-    CUresult result;
+    exec_release release;
     exec_device *owner = address ? exec_find_block(address, &block) : NULL;
-    if (address && refuse(address, owner, &block, &result))
-        return result;
-    if (!owner) {
-        exec_release release;
-        exec_release_begin(EXEC_LINEAR, address, &release);
-        result = exec_release_end(&release, EXEC_CALL(cuMemFree_v2, address));
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
-        return result;
-    }
+    if (!owner)
+        return passes_on(EXEC_LINEAR, address, &release)
+                   ? passed_on(&release, address, EXEC_CALL(cuMemFree_v2, address))
+                   : refuse(EXEC_FREE_DEAD, address);
+    if (is_wrong(address, &block))
+        return refuse_of_stack(address, &block);
     exec_offer *offer = exec_ipc_take_offer(address);
-    result = exec_free_block(owner, &block);
+    const CUresult result = exec_free_block(owner, &block);
     exec_ipc_freed(offer, result == CUDA_SUCCESS);
     return result;
 }
@@ -287,20 +302,17 @@ typedef CUresult free_async(CUdeviceptr address, CUstream stream);
 static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, CUstream meant)
 {
     strata_block block;
-    CUresult result;
+    exec_release release;
     exec_device *owner = address ? exec_find_block(address, &block) : NULL;
-    if (owner && (result = exec_capture_answers_free(meant)) != CUDA_SUCCESS)
+    if (!owner)
+        return passes_on(EXEC_POOLED, address, &release)
+                   ? passed_on(&release, address, real ? real(address, stream) : CUDA_ERROR_NOT_FOUND)
+                   : refuse(EXEC_FREE_DEAD, address);
+    CUresult result = exec_capture_answers_free(meant);
+    if (result != CUDA_SUCCESS)
         return result;
-    if (address && refuse(address, owner, &block, &result))
-        return result;
-    if (!owner) {
-        exec_release release;
-        exec_release_begin(EXEC_POOLED, address, &release);
-        result = exec_release_end(&release, real ? real(address, stream) : CUDA_ERROR_NOT_FOUND);
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
-        return result;
-    }
+    if (is_wrong(address, &block))
+        return refuse_of_stack(address, &block);
     exec_offer *offer = exec_ipc_take_offer(address);
     result = exec_free_on(owner, &block, meant);
     exec_ipc_freed(offer, result == CUDA_SUCCESS);

@@ -202,7 +202,7 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
-static strata_status take(exec_charge *charge)
+static inline __attribute__((always_inline)) strata_status take(exec_charge *charge)
 {
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
     strata_budget_account *account = charge->device->account;
@@ -427,11 +427,11 @@ void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
     if (!is_entered(kind) || exec_is_forked())
         return;
     strata_biased_take(&lock);
-    passed **link = passed_link(key_of(kind, key));
-    if (*link) {
-        release->facts = (*link)->facts;
-        if (--(*link)->facts.holders == 0) {
-            discount_bytes(&release->facts);
+    passed **link = passed_link(key_of(kind, key)), *entry = *link;
+    if (entry) {
+        write_facts(&release->facts, &entry->facts);
+        if (--entry->facts.holders == 0) {
+            discount_bytes(&entry->facts);
             passed_remove(link);
         }
     }
