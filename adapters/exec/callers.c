@@ -99,13 +99,9 @@ EXEC_EXPORT int dlclose(void *handle)
     return result;
 }
 
-static found_tag cached(const void *address)
+/* Apart from the look at the entry: each call would save the registers of this. */
+static __attribute__((noinline)) found_tag look_up(const void *address, uint64_t key, _Atomic uint64_t *entry)
 {
-    const uint64_t key = (uint64_t)(uintptr_t)address << 16;
-    _Atomic uint64_t *entry = &cache[((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE];
-    const uint64_t known = atomic_load_explicit(entry, memory_order_relaxed);
-    if (known >> 16 == key >> 16 && known)
-        return (found_tag){(strata_tag)(known & TAG_BITS), known & RUNTIME_BIT};
     const unsigned generation = atomic_load(&generations);
     const char *name = object_name(address);
     const found_tag found = {tag_of_object(name), name && is_runtime(name)};
@@ -114,6 +110,16 @@ static found_tag cached(const void *address)
     atomic_store(&is_cached, true);
     atomic_store_explicit(entry, key | (found.of_runtime ? RUNTIME_BIT : 0) | found.tag, memory_order_relaxed);
     return found;
+}
+
+static inline found_tag cached(const void *address)
+{
+    const uint64_t key = (uint64_t)(uintptr_t)address << 16;
+    _Atomic uint64_t *entry = &cache[((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE];
+    const uint64_t known = atomic_load_explicit(entry, memory_order_relaxed);
+    if (__builtin_expect(known >> 16 == key >> 16 && known, 1))
+        return (found_tag){(strata_tag)(known & TAG_BITS), known & RUNTIME_BIT};
+    return look_up(address, key, entry);
 }
 
 strata_tag exec_caller_tag(const void *address)

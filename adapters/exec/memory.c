@@ -8,15 +8,15 @@
 
 /* ---- serving ---- */
 
-/* Whether the stack serves a cuMemAlloc. While a stream is captured it does not: the driver's rules forbid or allow the
- * request. */
+/* While a stream is captured, a request that is not part of a graph is forbidden or allowed by rules of the driver, and
+ * answered by it alone. */
 static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
 {
     return here->primary && out && bytes && !exec_captures_under_way();
 }
 
-/* Makes a request of the stack. DEVICE_RESET: its context has ended, before the request (a pool's hit would not notice)
- * or during it, which may then fail in many ways, or be served by memory that goes with the stack. */
+/* A pool's hit asks the driver nothing, and would give memory of a context that has ended. The context may end during
+ * the request, too, which may then fail for that in many ways, or be served by memory that goes with the stack. */
 static strata_status request_of(const exec_here *here, const strata_request *request, strata_block *block)
 {
     const exec_device *device = here->device;
@@ -42,7 +42,7 @@ static strata_status request_once(const exec_here *here, const strata_request *r
     return status;
 }
 
-/* Makes a request, once more if it was refused and frees waited whose memory may serve it. */
+/* The stack may refuse what it could give if the frees that wait were made. */
 static strata_status request(const exec_here *here, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
 {
@@ -112,7 +112,7 @@ static CUresult answer(const exec_here *here, size_t bytes, strata_status status
 
 enum { TRIES = 16 /* of requests that find resets, one after the other */ };
 
-/* Whether to try again, with the device's next stack: a request has found a reset that was not seen. Updates *here. */
+/* A reset behind this library's back is found by a request: another stack is tried. */
 static bool tries_again(exec_here *here, strata_status status, unsigned tries, CUstream stream)
 {
     if (status != STRATA_ERROR_DEVICE_RESET || tries == TRIES)
@@ -155,8 +155,8 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
     return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
-/* Serves a stream-ordered request from the stack. `stream` as the real function takes it; `meant`: with the program's
- * stream 0 spelt out. False: the request is the driver's. */
+/* From the stack. `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. False: the
+ * request is the driver's. */
 static bool serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                           const void *caller, CUresult *result)
 {
@@ -236,8 +236,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size
 
 /* ---- frees ---- */
 
-/* Asks the driver for the physical memory behind the address: a stack's, unless the program has made it. In a free of
- * such an address the driver would take the stack's mapping apart. */
+/* By the physical memory behind the address: the driver would take it apart in a free, and knows it as memory. The
+ * program's own mappings are its own. */
 bool exec_is_held(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
@@ -250,35 +250,49 @@ bool exec_is_held(CUdeviceptr address)
     return !exec_passed_has(EXEC_PHYSICAL, handle);
 }
 
-/* Refuses a free of what is no live block but lies in a stack's memory. True: with *result; false: the free is good, or
- * the driver's. */
-static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
+static CUresult refuse(exec_wrong_free kind, CUdeviceptr address)
 {
-    const bool inside = owner && (block->address != address || exec_free_waits(address));
-    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !exec_is_held(address)))
-        return false;
-    exec_wrong_free_note(owner && block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
-    *result = CUDA_ERROR_INVALID_VALUE;
-    return true;
+    exec_wrong_free_note(kind, address);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The address is of a stack's memory, and not the begin of a block that the program has. */
+static bool is_wrong(CUdeviceptr address, const strata_block *block)
+{
+    return block->address != address || exec_free_waits(address);
+}
+
+static CUresult refuse_of_stack(CUdeviceptr address, const strata_block *block)
+{
+    return refuse(block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
+}
+
+/* Of no block. False: it is of a stack's memory all the same, and not for the driver to free. */
+static bool passes_on(exec_kind kind, CUdeviceptr address, exec_release *release)
+{
+    exec_release_begin(kind, address, release);
+    return release->facts.holders || !address || !exec_is_held(address);
+}
+
+static CUresult passed_on(const exec_release *release, CUdeviceptr address, CUresult result)
+{
+    exec_release_end(release, result);
+    return result == CUDA_ERROR_INVALID_VALUE ? refuse(EXEC_FREE_FOREIGN, address) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
 {
     strata_block block;
-    CUresult result;
+    exec_release release;
     exec_device *owner = address ? exec_find_block(address, &block) : NULL;
-    if (address && refuse(address, owner, &block, &result))
-        return result;
-    if (!owner) {
-        exec_release release;
-        exec_release_begin(EXEC_LINEAR, address, &release);
-        result = exec_release_end(&release, EXEC_CALL(cuMemFree_v2, address));
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
-        return result;
-    }
+    if (!owner)
+        return passes_on(EXEC_LINEAR, address, &release)
+                   ? passed_on(&release, address, EXEC_CALL(cuMemFree_v2, address))
+                   : refuse(EXEC_FREE_DEAD, address);
+    if (is_wrong(address, &block))
+        return refuse_of_stack(address, &block);
     exec_offer *offer = exec_ipc_take_offer(address);
-    result = exec_free_block(owner, &block);
+    const CUresult result = exec_free_block(owner, &block);
     exec_ipc_freed(offer, result == CUDA_SUCCESS);
     return result;
 }
@@ -288,20 +302,17 @@ typedef CUresult free_async(CUdeviceptr address, CUstream stream);
 static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, CUstream meant)
 {
     strata_block block;
-    CUresult result;
+    exec_release release;
     exec_device *owner = address ? exec_find_block(address, &block) : NULL;
-    if (owner && (result = exec_capture_answers_free(meant)) != CUDA_SUCCESS)
+    if (!owner)
+        return passes_on(EXEC_POOLED, address, &release)
+                   ? passed_on(&release, address, real ? real(address, stream) : CUDA_ERROR_NOT_FOUND)
+                   : refuse(EXEC_FREE_DEAD, address);
+    CUresult result = exec_capture_answers_free(meant);
+    if (result != CUDA_SUCCESS)
         return result;
-    if (address && refuse(address, owner, &block, &result))
-        return result;
-    if (!owner) {
-        exec_release release;
-        exec_release_begin(EXEC_POOLED, address, &release);
-        result = exec_release_end(&release, real ? real(address, stream) : CUDA_ERROR_NOT_FOUND);
-        if (result == CUDA_ERROR_INVALID_VALUE)
-            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
-        return result;
-    }
+    if (is_wrong(address, &block))
+        return refuse_of_stack(address, &block);
     exec_offer *offer = exec_ipc_take_offer(address);
     result = exec_free_on(owner, &block, meant);
     exec_ipc_freed(offer, result == CUDA_SUCCESS);

@@ -182,23 +182,24 @@ static bool is_of_device(const CUmemAllocationProp *properties)
     return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* The charge is the location's, whatever context is current. */
-static exec_here charged_device(const CUmemAllocationProp *properties)
+/* The charge is the location's, whatever context is current. In place: a copy of what has just been written waits. */
+static void go_to_location(exec_here *here, const CUmemAllocationProp *properties)
 {
-    exec_here here = exec_device_to_charge();
-    if (!is_of_device(properties))
-        return (exec_here){.refused = here.refused};
+    if (!is_of_device(properties)) {
+        *here = (exec_here){.refused = here->refused};
+        return;
+    }
     const int ordinal = properties->location.id;
-    if (here.device ? here.device->ordinal != ordinal : exec_settings_now.charged)
-        here.device = exec_device_start(ordinal);
-    return here;
+    if (here->device ? here->device->ordinal != ordinal : exec_settings_now.charged)
+        here->device = exec_device_start(ordinal);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
                                          const CUmemAllocationProp *properties, unsigned long long flags)
 {
     __typeof__(&cuMemCreate) real = EXEC_REAL(cuMemCreate);
-    const exec_here here = charged_device(properties);
+    exec_here here = exec_device_to_charge();
+    go_to_location(&here, properties);
     exec_charge charge;
     CUresult result = exec_charge_begin(&here, EXEC_PHYSICAL, bytes, EXEC_CALLER, &charge);
     if (result != CUDA_SUCCESS)

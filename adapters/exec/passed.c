@@ -6,9 +6,9 @@
 #include "adapters/exec/exec.h"
 
 #include "adapters/exec/passed_table.h"
+#include "core/base/biased_lock.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/lock.h"
 #include "driver/driver.h"
 #include "resources/budget/take.h"
 
@@ -16,7 +16,8 @@
 
 enum { LIBRARIES = 256 }; /* the tags that are told apart; memory of later ones is counted in the whole alone */
 
-static strata_spin lock = {.rank = STRATA_RANK_LEAF};
+/* Programs make and free such memory mostly on one thread. */
+static strata_biased_lock lock = STRATA_BIASED_LOCK_INITIALIZER(STRATA_RANK_LEAF);
 static exec_passed_sums sums[EXEC_KINDS][LIBRARIES]; /* [kind][0]: all of it; guarded by the lock, as the table */
 
 static exec_passed_key key_of(exec_kind kind, uint64_t value)
@@ -184,17 +185,17 @@ static void add_if_wanted(const exec_passed_facts *facts, void *data)
 static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, const void *of), const void *of)
 {
     search found = {.wants = wants, .of = of};
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed_visit(add_if_wanted, &found);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     found.room = found.count;
     found.count = 0;
     found.keys = found.room ? strata_host_zalloc(found.room * sizeof *found.keys) : NULL;
     if (!found.keys)
         return;
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed_visit(add_if_wanted, &found);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     for (size_t i = 0; i < exec_least(found.count, found.room); i++)
         visit(found.keys[i], of);
     strata_host_free(found.keys);
@@ -202,7 +203,7 @@ static void visit_found(search_wants *wants, void (*visit)(exec_passed_key key, 
 
 /* ---- charges ---- */
 
-static strata_status take(exec_charge *charge)
+static inline __attribute__((always_inline)) strata_status take(exec_charge *charge)
 {
     charge->stack = atomic_load(&charge->device->number); /* before its budget is looked at */
     strata_budget_account *account = charge->device->account;
@@ -252,14 +253,14 @@ static bool is_of_former_stack(const exec_passed_facts *facts)
  * none. */
 static bool take_out_former(exec_passed_key key, exec_passed_facts *facts)
 {
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = passed_find(key);
     const bool former = entry && is_of_former_stack(&entry->facts);
     if (former) {
         *facts = entry->facts;
         entry->facts.account = NULL;
     }
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     return former;
 }
 
@@ -276,14 +277,14 @@ static void move_charge(exec_passed_key key)
     if (charge.device->account)
         (void)take(&charge);
     strata_error_suppress_end(false);
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = passed_find(key);
     if (entry && entry->facts.device == facts.device && entry->facts.bytes == facts.bytes && !entry->facts.account) {
         entry->facts.account = charge.account;
         entry->facts.stack = charge.stack;
         charge.account = NULL;
     }
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     give_back((charged){charge.account, charge.bytes}); /* the memory was freed meanwhile */
 }
 
@@ -315,10 +316,10 @@ static void keep(const exec_charge *charge, uint64_t key)
                                      .device = charge->device,
                                      .context = ends_with_context(kind) ? charge->context : NULL,
                                      .library = library_of(charge->caller)};
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     const charged stale = put(&facts);
     count_call(kind, facts.library);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     give_back(stale);
     if (is_of_former_stack(&facts)) /* the device has got another stack during the call */
         move_charge(facts.key);
@@ -343,9 +344,9 @@ bool exec_passed_has(exec_kind kind, uint64_t key)
 {
     if (exec_is_forked())
         return false;
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     const bool has = passed_find(key_of(kind, key)) != NULL;
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     return has;
 }
 
@@ -353,11 +354,11 @@ void exec_passed_hold(uint64_t key)
 {
     if (exec_is_forked())
         return;
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = passed_find(key_of(EXEC_PHYSICAL, key));
     if (entry)
         entry->facts.holders++;
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
 }
 
 /* ---- memory without a charge ---- */
@@ -380,14 +381,14 @@ void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes, const void *ca
                                      .context = ask_for_context(kind),
                                      .library = library_of(caller)};
     charged stale = {0};
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = has_holders(kind) ? passed_find(facts.key) : NULL;
     if (entry)
         entry->facts.holders++;
     else
         stale = put(&facts);
     count_call(kind, facts.library);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     give_back(stale);
 }
 
@@ -395,13 +396,13 @@ void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
 {
     if (exec_is_forked())
         return;
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = passed_find(key_of(kind, key));
     if (entry && entry->facts.kind == kind && bytes > entry->facts.bytes) {
         count_bytes(&entry->facts, bytes - entry->facts.bytes);
         entry->facts.bytes = bytes;
     }
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
 }
 
 void exec_passed_called(exec_kind kind, const void *caller)
@@ -409,16 +410,16 @@ void exec_passed_called(exec_kind kind, const void *caller)
     if (!is_entered(kind) || exec_is_forked())
         return;
     const strata_tag library = library_of(caller);
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     count_call(kind, library);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
 }
 
 exec_passed_sums exec_passed_read(exec_kind kind, strata_tag library)
 {
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     const exec_passed_sums read = library < LIBRARIES ? sums[kind][library] : (exec_passed_sums){0};
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     return read;
 }
 
@@ -429,28 +430,28 @@ void exec_release_begin(exec_kind kind, uint64_t key, exec_release *release)
     release->facts.holders = 0;
     if (!is_entered(kind) || exec_is_forked())
         return;
-    strata_spin_take(&lock);
-    passed **link = passed_link(key_of(kind, key));
-    if (*link) {
-        release->facts = (*link)->facts;
-        if (--(*link)->facts.holders == 0) {
-            discount_bytes(&release->facts);
+    strata_biased_take(&lock);
+    passed **link = passed_link(key_of(kind, key)), *entry = *link;
+    if (entry) {
+        write_facts(&release->facts, &entry->facts);
+        if (--entry->facts.holders == 0) {
+            discount_bytes(&entry->facts);
             passed_remove(link);
         }
     }
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
 }
 
 static void put_back(const exec_passed_facts *facts)
 {
     charged stale = {0};
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = facts->holders > 1 ? passed_find(facts->key) : NULL;
     if (entry)
         entry->facts.holders++;
     else
         stale = put(facts);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     give_back(stale);
 }
 
@@ -493,11 +494,11 @@ static bool may_have_ended(const exec_passed_facts *facts, const void *context)
 static void drop_if_gone(exec_passed_key key, const void *context)
 {
     exec_passed_facts facts = {0};
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     const passed *entry = passed_find(key);
     if (entry)
         facts = entry->facts;
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     if (!entry || (is_asked_for_later(facts.kind) ? !is_gone(key.value) : facts.context != context))
         return;
     while (facts.holders--)
@@ -527,14 +528,14 @@ static exec_charge charge_amount(exec_device *device, exec_kind kind, size_t byt
 /* Takes out the charge for the former amount, which the caller gives back. False: the amount has not changed. */
 static bool take_out_amount(exec_passed_facts *facts, size_t bytes)
 {
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     passed *entry = passed_find(facts->key);
     const bool changes = (entry ? entry->facts.bytes : 0) != bytes;
     if (entry && changes) {
         *facts = entry->facts;
         entry->facts.account = NULL;
     }
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     return changes;
 }
 
@@ -551,9 +552,9 @@ void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
     facts.account = charge.account;
     facts.stack = charge.stack;
     facts.bytes = bytes;
-    strata_spin_take(&lock);
+    strata_biased_take(&lock);
     const charged stale = put(&facts);
-    strata_spin_release(&lock);
+    strata_biased_release(&lock);
     give_back(stale);
 }
 

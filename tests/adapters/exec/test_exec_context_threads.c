@@ -83,6 +83,29 @@ static void requests_beside_the_last_release_of_a_context_are_answered(void **st
     unsetenv("STRATA_SIM_MEMORY");
 }
 
+static json_int_t number_in(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name));
+}
+
+/* Each call is counted, and each charge given back, by whichever thread. */
+static void what_threads_pass_on_is_counted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        outcome *result = run_under("--budget 1GiB --json", text_of("contexts passed %zu", test_effort(20000, 2000)));
+        assert_int_equal(result->status, 0);
+        json_t *report = read_report(result);
+        const json_t *physical = json_object_get(json_object_get(report, "passed_on_to_the_driver"), "physical");
+        assert_int_equal(number_in(physical, "calls"), strtol(result->out, NULL, 10));
+        assert_int_equal(number_in(physical, "live"), 0);
+        const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+        assert_int_equal(number_in(json_object_get(device, "budget"), "in_use"), 0);
+        json_decref(report);
+        free(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +115,7 @@ int main(void)
         cmocka_unit_test(questions_beside_resets_are_answered),
         cmocka_unit_test(requests_beside_resets_are_served),
         cmocka_unit_test(requests_beside_the_last_release_of_a_context_are_answered),
+        cmocka_unit_test(what_threads_pass_on_is_counted),
     };
     return cmocka_run_group_tests_name("exec_context_threads", tests, find_folders, forget_folders);
 }

@@ -4,6 +4,7 @@
 #include "ways.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -599,6 +600,59 @@ static void release_beside_requests(void)
     printf("\n");
 }
 
+/* ---- memory that is passed on ---- */
+
+static _Atomic CUmemGenericAllocationHandle handed; /* for any thread to release; 0: none */
+static _Atomic bool all_made;
+
+static void release(CUmemGenericAllocationHandle handle)
+{
+    if (handle)
+        CHECK(DRIVER(cuMemRelease)(handle));
+}
+
+static void make_and_hand_over(void)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    CHECK(DRIVER(cuMemCreate)(&handle, 2 * MIB, &properties, 0));
+    release(atomic_exchange(&handed, handle));
+}
+
+static void *make_now_and_then(void *count)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(shared_context));
+    for (; !all_made; ++*(int *)count) {
+        make_and_hand_over();
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return NULL;
+}
+
+/* One thread makes nearly all of it, and each releases what others made. */
+static void pass_on_from_threads(void)
+{
+    enum { THREADS = 2, CALLS = 20000, FIRST_CALLS = 2000 };
+    const int calls = repeats ? repeats : CALLS;
+    pthread_t threads[THREADS];
+    int made[THREADS] = {0}, all = FIRST_CALLS + calls;
+    shared_context = current_context();
+    for (int i = 0; i < FIRST_CALLS; i++)
+        make_and_hand_over();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, make_now_and_then, &made[i]));
+    for (int i = 0; i < calls; i++)
+        make_and_hand_over();
+    all_made = true;
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL));
+        all += made[i];
+    }
+    release(handed);
+    printf("%d\n", all);
+}
+
 static const named_way ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
@@ -619,6 +673,7 @@ static const named_way ways[] = {
     {"requests", reset_beside_requests},
     {"releases", release_beside_requests},
     {"forks", fork_beside_threads},
+    {"passed", pass_on_from_threads},
 };
 
 int main(int count, char **arguments)

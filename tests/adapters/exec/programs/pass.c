@@ -61,6 +61,35 @@ static void measure_host_memory(void)
             cuMemHostAlloc_found(&memory, 64, 0) == CUDA_SUCCESS && cuMemFreeHost_found(memory));
 }
 
+static void measure_registered_memory(void)
+{
+    WIDER(cuMemHostRegister_v2, "cuMemHostRegister", 12000);
+    WIDER(cuMemHostUnregister, "cuMemHostUnregister", 12000);
+    static char memory[64];
+    MEASURE("cuMemHostRegister and cuMemHostUnregister, counted",
+            cuMemHostRegister_v2_found(memory, sizeof memory, 0) == CUDA_SUCCESS && cuMemHostUnregister_found(memory));
+}
+
+static void measure_managed_memory(void)
+{
+    WIDER(cuMemAllocManaged, "cuMemAllocManaged", 12000);
+    WIDER(cuMemFree_v2, "cuMemFree", 12000);
+    CUdeviceptr memory;
+    MEASURE("cuMemAllocManaged and cuMemFree, counted",
+            cuMemAllocManaged_found(&memory, 64, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS && cuMemFree_v2_found(memory));
+}
+
+static void measure_physical_memory(void)
+{
+    WIDER(cuMemCreate, "cuMemCreate", 12000);
+    WIDER(cuMemRelease, "cuMemRelease", 12000);
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemGenericAllocationHandle memory;
+    MEASURE("cuMemCreate and cuMemRelease, counted",
+            cuMemCreate_found(&memory, 64, &properties, 0) == CUDA_SUCCESS && cuMemRelease_found(memory));
+}
+
 static void measure_arrays(void)
 {
     WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
@@ -90,6 +119,11 @@ int main(int count, char **arguments)
     measure_questions();
     measure_launches();
     measure_host_memory();
+    if (found) {
+        measure_registered_memory();
+        measure_managed_memory();
+        measure_physical_memory();
+    }
     measure_arrays();
     return 0;
 }

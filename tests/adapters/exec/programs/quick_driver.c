@@ -1,9 +1,11 @@
 /* A driver with functions that return at once, so that what a hook adds is seen (pass.c). All else is the driver behind
- * it, which NEWER_DRIVER_BEHIND names. */
+ * it, which NEWER_DRIVER_BEHIND names: so are physical memory that is not of 64 bytes, and what this one did not give,
+ * since Strata calls these functions, too. */
 #define _GNU_SOURCE
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,14 @@ static void *behind(const char *name)
     return library ? dlsym(library, name) : NULL;
 }
 
-static char memory[128];
+static void find_behind(const char *symbol, void *to)
+{
+    void *address = behind(symbol);
+    memcpy(to, &address, sizeof address);
+}
+
+enum { SMALL = 64 };
+static char memory[2 * SMALL];
 static unsigned long calls; /* of quick_alloc */
 
 static CUresult quick(void)
@@ -30,7 +39,7 @@ static CUresult quick_alloc(void **out, size_t bytes, unsigned flags)
 {
     (void)bytes;
     (void)flags;
-    *out = memory + (calls++ ? 64 : 0);
+    *out = memory + (calls++ ? SMALL : 0);
     return CUDA_SUCCESS;
 }
 
@@ -40,6 +49,49 @@ static CUresult quick_array(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
     *out = (CUarray)(void *)memory;
     return CUDA_SUCCESS;
 }
+
+static CUresult quick_managed(CUdeviceptr *out, size_t bytes, unsigned flags)
+{
+    (void)bytes;
+    (void)flags;
+    *out = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+/* The function behind this one's, which is known by then: the first that is found is the one that hooks call. */
+#define BEHIND(symbol)                          \
+    static __typeof__(&symbol) symbol##_behind; \
+    if (!symbol##_behind)                       \
+    find_behind(#symbol, &symbol##_behind)
+
+static CUresult quick_free(CUdeviceptr address)
+{
+    BEHIND(cuMemFree_v2);
+    return address == (uintptr_t)memory ? CUDA_SUCCESS : cuMemFree_v2_behind(address);
+}
+
+static CUresult quick_create(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *properties,
+                             unsigned long long flags)
+{
+    BEHIND(cuMemCreate);
+    if (bytes != SMALL)
+        return cuMemCreate_behind(out, bytes, properties, flags);
+    *out = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult quick_release(CUmemGenericAllocationHandle handle)
+{
+    BEHIND(cuMemRelease);
+    return handle == (uintptr_t)memory ? CUDA_SUCCESS : cuMemRelease_behind(handle);
+}
+
+/* Some look-ups of `strata exec` are by symbol, and must lead to the same functions. */
+#define EXPORT_AS(function) __attribute__((visibility("default"), alias(#function)))
+CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) EXPORT_AS(quick_free);
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *properties,
+                             unsigned long long flags) EXPORT_AS(quick_create);
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) EXPORT_AS(quick_release);
 
 static CUresult quick_refusal(void)
 {
@@ -55,17 +107,28 @@ static const struct {
     const char *name;
     void (*function)(void);
 } own[] = {
-    OWN("cuNewThing", quick),    OWN("cuPointerGetAttribute", quick_refusal), OWN("cuMemPoolGetAttribute", quick),
-    OWN("cuGraphLaunch", quick), OWN("cuMemGetAddressRange", quick_refusal),  OWN("cuMemHostAlloc", quick_alloc),
-    OWN("cuMemFreeHost", quick), OWN("cuArrayCreate", quick_array),           OWN("cuArrayDestroy", quick),
+    OWN("cuNewThing", quick),
+    OWN("cuPointerGetAttribute", quick_refusal),
+    OWN("cuMemPoolGetAttribute", quick),
+    OWN("cuGraphLaunch", quick),
+    OWN("cuMemGetAddressRange", quick_refusal),
+    OWN("cuMemHostAlloc", quick_alloc),
+    OWN("cuMemFreeHost", quick),
+    OWN("cuArrayCreate", quick_array),
+    OWN("cuArrayDestroy", quick),
+    OWN("cuMemHostRegister", quick),
+    OWN("cuMemHostUnregister", quick),
+    OWN("cuMemAllocManaged", quick_managed),
+    OWN("cuMemFree", quick_free),
+    OWN("cuMemCreate", quick_create),
+    OWN("cuMemRelease", quick_release),
 };
 
 EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *name, void **found, int version, cuuint64_t flags,
                                             CUdriverProcAddressQueryResult *status)
 {
     get_function *real;
-    void *address = behind("cuGetProcAddress_v2");
-    memcpy(&real, &address, sizeof real);
+    find_behind("cuGetProcAddress_v2", &real);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (strcmp(own[i].name, name) == 0) {
             memcpy(found, &own[i].function, sizeof *found);
@@ -79,7 +142,6 @@ EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *name, void **found, int 
 EXPORT CUresult CUDAAPI cuInit(unsigned flags)
 {
     CUresult (*real)(unsigned);
-    void *address = behind("cuInit");
-    memcpy(&real, &address, sizeof real);
+    find_behind("cuInit", &real);
     return real(flags);
 }
