@@ -8,15 +8,15 @@
 
 /* ---- serving ---- */
 
-/* While a stream is captured, a request that is not part of a graph is forbidden or allowed by rules of the driver, and
- * answered by it alone. */
+/* Whether the stack serves a cuMemAlloc. While a stream is captured it does not: the driver's rules forbid or allow the
+ * request. */
 static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
 {
     return here->primary && out && bytes && !exec_captures_under_way();
 }
 
-/* A pool's hit asks the driver nothing, and would give memory of a context that has ended. The context may end during
- * the request, too, which may then fail for that in many ways, or be served by memory that goes with the stack. */
+/* Makes a request of the stack. DEVICE_RESET: its context has ended, before the request (a pool's hit would not notice)
+ * or during it, which may then fail in many ways, or be served by memory that goes with the stack. */
 static strata_status request_of(const exec_here *here, const strata_request *request, strata_block *block)
 {
     const exec_device *device = here->device;
@@ -42,7 +42,7 @@ static strata_status request_once(const exec_here *here, const strata_request *r
     return status;
 }
 
-/* The stack may refuse what it could give if the frees that wait were made. */
+/* Makes a request, once more if it was refused and frees waited whose memory may serve it. */
 static strata_status request(const exec_here *here, size_t bytes, CUstream stream, const void *caller,
                              strata_block *block)
 {
@@ -112,7 +112,7 @@ static CUresult answer(const exec_here *here, size_t bytes, strata_status status
 
 enum { TRIES = 16 /* of requests that find resets, one after the other */ };
 
-/* A reset behind this library's back is found by a request: another stack is tried. */
+/* Whether to try again, with the device's next stack: a request has found a reset that was not seen. Updates *here. */
 static bool tries_again(exec_here *here, strata_status status, unsigned tries, CUstream stream)
 {
     if (status != STRATA_ERROR_DEVICE_RESET || tries == TRIES)
@@ -155,8 +155,8 @@ static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdev
     return exec_charge_end(&charge, result, result == CUDA_SUCCESS ? *out : 0);
 }
 
-/* From the stack. `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. False: the
- * request is the driver's. */
+/* Serves a stream-ordered request from the stack. `stream` as the real function takes it; `meant`: with the program's
+ * stream 0 spelt out. False: the request is the driver's. */
 static bool serve_ordered(exec_here *here, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
                           const void *caller, CUresult *result)
 {
@@ -236,8 +236,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size
 
 /* ---- frees ---- */
 
-/* By the physical memory behind the address: the driver would take it apart in a free, and knows it as memory. The
- * program's own mappings are its own. */
+/* Asks the driver for the physical memory behind the address: a stack's, unless the program has made it. In a free of
+ * such an address the driver would take the stack's mapping apart. */
 bool exec_is_held(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
