@@ -639,6 +639,16 @@ static CUresult CUDAAPI allocate_from_pool(CUdeviceptr *out, size_t bytes, CUmem
     return cuMemAllocFromPoolAsync_behind(out, bytes, pool, stream);
 }
 
+static _Atomic int contexts_ended; /* also by calls that go on */
+
+EXPORT CUresult CUDAAPI cuNewContextsEnded(int *count);
+
+CUresult CUDAAPI cuNewContextsEnded(int *count)
+{
+    *count = contexts_ended;
+    return CUDA_SUCCESS;
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -646,6 +656,7 @@ static CUresult CUDAAPI destroy_context(CUcontext context)
     void *address = inside("cuCtxDestroy", 4000);
     memcpy(&destroy, &address, sizeof destroy);
     const CUresult result = destroy(context);
+    contexts_ended++;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
@@ -771,6 +782,7 @@ static const struct {
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewContextsEnded", 0, cuNewContextsEnded),
     OWN("cuNewBegins", 0, cuNewBegins),
     OWN("cuNewResetsInside", 0, cuNewResetsInside),
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
