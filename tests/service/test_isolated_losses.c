@@ -180,7 +180,8 @@ static void a_worker_that_stops_answering_is_replaced(void **state)
 {
     (void)state;
     strata_service_options options = test_options;
-    options.worker_silence = (test_under_valgrind() ? 6ull : 2ull) * TEST_SECOND; /* a busy machine's next worker answers */
+    options.worker_silence =
+        (test_under_valgrind() ? 6ull : 2ull) * TEST_SECOND; /* a busy machine's next worker answers */
     strata_service *own = test_service_make(&options);
     const pid_t worker = test_worker(own);
     strata_future *future;

@@ -192,8 +192,8 @@ static void a_buffer_is_the_callers_again_when_what_had_not_begun_is_answered(vo
     check_ok(strata_ref_release(ref));
 }
 
-/* A request with a time limit that holds the service's thread. On a busy machine it may reach its limit before it begins:
- * then once more, with more time. */
+/* A request with a time limit that holds the service's thread. On a busy machine it may reach its limit before it
+ * begins: then once more, with more time. */
 static strata_future *close_gate_with_limit(test_gate *gate)
 {
     const strata_service_operation operation = {.function = test_wait_at_gate, .data = gate};

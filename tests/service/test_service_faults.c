@@ -517,7 +517,7 @@ static void a_poisoned_context_answers_all_that_is_pending(void **state)
     (void)state;
     static const char *const planted[] = {"STRATA_SIM_CHECK", NULL}; /* else the checker reports it */
     static const char *const poisoned[] = {"poison_while_polling", "poison_with_host_functions",
-                                                      "poison_while_synchronizing"};
+                                           "poison_while_synchronizing"};
     for (size_t i = 0; i < sizeof poisoned / sizeof poisoned[0]; i++) {
         int status = ANSWERED_LATE;
         for (int tries = 0; tries < 5 && status == ANSWERED_LATE; tries++)

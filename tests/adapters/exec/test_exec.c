@@ -405,8 +405,7 @@ static void a_report_that_is_as_the_one_before_is_not_repeated(void **state)
 {
     (void)state;
     const held_program held = start_holding("--report");
-    char *arguments[] = {
-        "strata", "top", "--every", "0.1", (char *)(uintptr_t)text_of("%d", (int)held.process), NULL};
+    char *arguments[] = {"strata", "top", "--every", "0.1", (char *)(uintptr_t)text_of("%d", (int)held.process), NULL};
     scratch_file file = scratch_write("");
     const int out = open(file.path, O_WRONLY | O_CLOEXEC);
     char text[OUTPUT_LIMIT] = "";
