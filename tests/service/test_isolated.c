@@ -590,6 +590,7 @@ static void the_program_itself_has_opened_no_driver(void **state)
 int main(int count, char **arguments)
 {
     test_options.form = STRATA_SERVICE_ISOLATED;
+    test_options.worker_silence = TEST_LONG_SILENCE;
     program_path = arguments[0];
     if (count == 2 && strcmp(arguments[1], "--hold") == 0)
         return hold();

@@ -507,6 +507,7 @@ static void graphs_that_come_and_go_leave_both_processes_as_large_as_they_were(v
 int main(void)
 {
     test_options.form = STRATA_SERVICE_ISOLATED;
+    test_options.worker_silence = TEST_LONG_SILENCE;
     if (!test_has_worker(&test_options))
         return 77;
     const struct CMUnitTest tests[] = {

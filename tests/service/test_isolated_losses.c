@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static strata_service_options test_options = {.form = STRATA_SERVICE_ISOLATED};
+static strata_service_options test_options = {.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE};
 
 static int lost, made_ready;
 

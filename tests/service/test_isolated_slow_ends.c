@@ -15,7 +15,7 @@ bool __wrap_isolated_process_wait(isolated_process *process, uint64_t nanosecond
     return !atomic_load(&slow) && __real_isolated_process_wait(process, nanoseconds);
 }
 
-static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED};
+static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE};
 
 /* A copy to a buffer that the service shares, and one to another buffer, that a worker has begun and is killed with. */
 typedef struct lost_copies {
