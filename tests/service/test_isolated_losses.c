@@ -370,9 +370,11 @@ static void a_shortage_of_descriptors_is_said_and_the_service_goes_on_after_it(v
 {
     (void)state;
     struct rlimit limit;
+    strata_service_options options = test_options;
     if (test_under_valgrind())
-        skip(); /* it keeps the limit itself, for some calls */
-    strata_service *own = test_service_make(&test_options);
+        skip();                 /* it keeps the limit itself, for some calls */
+    options.rebuild_limit = 64; /* three attempts would be over in three seconds */
+    strata_service *own = test_service_make(&options);
     const uint64_t generation = test_generation(own);
     strata_future *future;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -418,6 +420,7 @@ static void a_worker_without_descriptors_for_the_driver_says_so_and_the_next_one
     unlink(file);
     make_short_worker(script, sizeof script, file, 6);
     options.worker = script;
+    options.rebuild_limit = 64; /* as above */
     strata_service *own = test_service_make(&options);
     const uint64_t generation = test_generation(own);
     const int mark = open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
