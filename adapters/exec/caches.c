@@ -190,11 +190,12 @@ static void emit_cache(strata_emitter *emitter, const exec_cache *entry)
     strata_emit_object_end(emitter);
 }
 
+/* Whole ones. */
 static uint64_t seconds_since(const struct timespec *then)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)(now.tv_sec - then->tv_sec);
+    return (uint64_t)(now.tv_sec - then->tv_sec - (now.tv_nsec < then->tv_nsec));
 }
 
 void exec_caches_emit(strata_emitter *emitter)

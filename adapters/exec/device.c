@@ -195,7 +195,8 @@ static bool create_runtime(exec_device *device, bool is_first)
     return status == STRATA_SUCCESS;
 }
 
-/* As above, and again if another thread has reset the device in the middle. */
+/* As create_runtime, and again as often as another thread resets the device in the middle, since a device without a
+ * stack stays without one. TRIES: of a device that stays lost. */
 static bool create_runtime_between_resets(exec_device *device, bool is_first)
 {
     enum { TRIES = 16 };
@@ -206,6 +207,8 @@ static bool create_runtime_between_resets(exec_device *device, bool is_first)
         now = strata_device_if_open(device->ordinal);
         if (!now || (now == before && !strata_device_is_lost(now)))
             return false;
+        if (now != before)
+            i = 0;
         created = create_runtime(device, is_first);
     }
     return created;

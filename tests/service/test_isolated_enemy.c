@@ -267,17 +267,6 @@ static void a_service_ends_though_its_worker_is_never_ready(void **state)
     assert_false(test_has_zombie());
 }
 
-/* The service's thread has begun so many. */
-static void wait_until_begun(strata_service *service, uint64_t requests)
-{
-    strata_service_stats stats = {0};
-    for (int i = 0; i < 4000 && stats.in_flight != requests; i++) {
-        test_sleep_ms(1);
-        check_ok(strata_service_get_stats(service, &stats));
-    }
-    assert_int_equal(stats.in_flight, requests);
-}
-
 static void open_secrets(int fds[SECRETS])
 {
     for (int i = 0; i < SECRETS; i++)
@@ -298,7 +287,7 @@ static void a_worker_that_answers_too_soon_gets_no_descriptor_of_the_program(voi
         check_ok(strata_service_fill(service, ref, 0, 1, NULL, &fills[i]));
     check_ok(strata_service_buffer_create(service, 64, &buffer));
     check_ok(strata_service_copy_from_host(service, buffer, ref, NULL, &copy));
-    wait_until_begun(service, FILLS + 1);
+    test_wait_begun(service, FILLS + 1);
     test_sleep_ms(50);
     kill(test_worker(service), SIGUSR1);
     const strata_answer answer = test_take(copy);

@@ -19,7 +19,7 @@ int __wrap_memfd_create(const char *name, unsigned flags);
 int __real_close(int fd);
 int __wrap_close(int fd);
 
-static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED};
+static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE};
 
 typedef enum moment {
     NEVER,

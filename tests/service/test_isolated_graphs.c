@@ -60,7 +60,7 @@ static void an_end_and_launches_that_a_worker_had_begun_are_answered_when_it_is_
     kill(worker, SIGSTOP);
     check_ok(strata_service_graph_end(graph, NULL, &made));
     check_ok(strata_service_graph_launch(graph, NULL, &played)); /* waits for the worker's number of it */
-    test_sleep_ms(20);
+    test_wait_begun(own, 2);
     assert_false(strata_future_poll(made) || strata_future_poll(played));
     kill(worker, SIGKILL);
     assert_int_equal(test_take(made).status, STRATA_ERROR_POISONED);
@@ -507,6 +507,7 @@ static void graphs_that_come_and_go_leave_both_processes_as_large_as_they_were(v
 int main(void)
 {
     test_options.form = STRATA_SERVICE_ISOLATED;
+    test_options.worker_silence = TEST_LONG_SILENCE;
     if (!test_has_worker(&test_options))
         return 77;
     const struct CMUnitTest tests[] = {

@@ -16,7 +16,7 @@ size_t __wrap_isolated_mapping_limit(void)
     return MAPPINGS;
 }
 
-static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED};
+static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE};
 
 static strata_service *make_one(void)
 {

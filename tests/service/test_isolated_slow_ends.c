@@ -15,7 +15,7 @@ bool __wrap_isolated_process_wait(isolated_process *process, uint64_t nanosecond
     return !atomic_load(&slow) && __real_isolated_process_wait(process, nanoseconds);
 }
 
-static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED};
+static const strata_service_options isolated = {.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE};
 
 /* A copy to a buffer that the service shares, and one to another buffer, that a worker has begun and is killed with. */
 typedef struct lost_copies {
@@ -24,17 +24,6 @@ typedef struct lost_copies {
     strata_host_buffer *shared, *plain;
     strata_future *to_shared, *to_plain;
 } lost_copies;
-
-/* The worker has not answered them. */
-static void wait_until_begun(strata_service *service, uint64_t requests)
-{
-    strata_service_stats stats = {0};
-    for (int i = 0; i < 4000 && stats.in_flight != requests; i++) {
-        test_sleep_ms(1);
-        check_ok(strata_service_get_stats(service, &stats));
-    }
-    assert_int_equal(stats.in_flight, requests);
-}
 
 static void begin(lost_copies *self)
 {
@@ -46,7 +35,7 @@ static void begin(lost_copies *self)
     kill(test_worker(self->service), SIGSTOP);
     check_ok(strata_service_copy_to_host(self->service, self->ref, self->shared, NULL, &self->to_shared));
     check_ok(strata_service_copy_to_host(self->service, self->ref, self->plain, NULL, &self->to_plain));
-    wait_until_begun(self->service, 2);
+    test_wait_begun(self->service, 2);
 }
 
 static void wait_for_handles(const strata_host_buffer *buffer, size_t handles)

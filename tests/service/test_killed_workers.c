@@ -206,6 +206,7 @@ static void every_answer_is_right_or_honest_while_workers_are_killed(void **stat
 int main(void)
 {
     test_options.form = STRATA_SERVICE_ISOLATED;
+    test_options.worker_silence = TEST_LONG_SILENCE;
     if (!test_has_worker(&test_options))
         return 77;
     const struct CMUnitTest tests[] = {

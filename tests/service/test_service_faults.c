@@ -46,6 +46,8 @@ static strata_ref *allocate(strata_service *service, size_t bytes)
 
 /* ---- poison ---- */
 
+enum { ANSWERED_LATE = 3 };
+
 /* What is under way and what waits is answered at once, in each way of completion; the service then stops. */
 static void meet_poison(strata_completion_mode mode)
 {
@@ -74,7 +76,7 @@ static void meet_poison(strata_completion_mode mode)
     for (size_t i = 0; i < 20; i++)
         if (behind[i])
             strata_host_buffer_release(take(behind[i]).buffer);
-    child_check(seconds() - told < test_timeout(1) * 0.1);
+    const bool at_once = seconds() - told < test_timeout(1) * 0.1;
     child_check(strata_service_wait_ready(service, 0) != STRATA_SUCCESS);
     child_check(strata_service_stopped(service) != STRATA_SUCCESS);
     child_check(strata_service_allocate(service, STRATA_ELEMENT_U8, 1, NULL, NULL) != STRATA_SUCCESS);
@@ -86,6 +88,8 @@ static void meet_poison(strata_completion_mode mode)
     strata_host_buffer_release(buffer);
     strata_ref_release(ref);
     child_ok(strata_service_destroy(service));
+    if (!at_once)
+        test_child_leave(ANSWERED_LATE);
 }
 
 static void poison_while_polling(void)
@@ -506,13 +510,20 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(the_callers_word),
 };
 
+/* On a busy machine a thread may not run for longer than "at once" is; what waits for something else than the fault
+ * takes longer each time. */
 static void a_poisoned_context_answers_all_that_is_pending(void **state)
 {
     (void)state;
     static const char *const planted[] = {"STRATA_SIM_CHECK", NULL}; /* else the checker reports it */
-    test_child_run("poison_while_polling", planted);
-    test_child_run("poison_with_host_functions", planted);
-    test_child_run("poison_while_synchronizing", planted);
+    static const char *const poisoned[] = {"poison_while_polling", "poison_with_host_functions",
+                                           "poison_while_synchronizing"};
+    for (size_t i = 0; i < sizeof poisoned / sizeof poisoned[0]; i++) {
+        int status = ANSWERED_LATE;
+        for (int tries = 0; tries < 5 && status == ANSWERED_LATE; tries++)
+            status = test_child_status(poisoned[i], planted);
+        assert_int_equal(status, 0);
+    }
 }
 
 static void a_reset_context_is_rebuilt(void **state)

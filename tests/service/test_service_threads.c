@@ -193,7 +193,7 @@ static void on_pooled_streams_with_a_thread_that_waits(void **state)
 static void in_a_worker(void **state)
 {
     (void)state;
-    meet(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED});
+    meet(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED, .worker_silence = TEST_LONG_SILENCE});
 }
 
 int main(void)

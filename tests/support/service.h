@@ -14,6 +14,9 @@
 
 enum { TEST_SECOND = 1000000000 };
 
+/* worker_silence, for tests of other things: on a busy machine a worker may say nothing for seconds. */
+#define TEST_LONG_SILENCE (60ull * TEST_SECOND)
+
 /* The kernel of driver/kernels/pattern.cu fills `bytes` bytes at `address` with a pattern of `seed`. */
 static const char test_fill_ptx[] = {
 #include "kernels/pattern_ptx.inc"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { PATIENCE_MS = 30000, PATIENCE_OF_SWEEPS_MS = 100, DESTROYED_WITHIN_MS = 1000 };
+enum { PATIENCE_MS = 30000, PATIENCE_BESIDE_FAULTS_MS = 100, DESTROYED_WITHIN_MS = 1000 };
 
 struct test_stall {
     sem_t gate;
@@ -40,7 +40,7 @@ static bool wait_for(sem_t *semaphore, int milliseconds)
 static void CUDA_CB wait_at_gate(void *data)
 {
     test_stall *stall = data;
-    if (!wait_for(&stall->gate, test_is_swept() ? PATIENCE_OF_SWEEPS_MS : PATIENCE_MS))
+    if (!wait_for(&stall->gate, test_is_swept_for_faults() ? PATIENCE_BESIDE_FAULTS_MS : PATIENCE_MS))
         any_timed_out = stall->timed_out = true;
 }
 

@@ -23,8 +23,8 @@ void test_stall_end(test_stall *stall);
  * compute-sanitizer: there no stream can be destroyed behind a stall. */
 void test_needs_destroying_without_waiting(void);
 
-/* Whether any stall ended by itself. In a sweep they time out soon, since a fault may make the library wait for the
- * stream. */
+/* Whether any stall ended by itself. In a sweep of faults they time out soon, since a fault may make the library wait
+ * for the stream. */
 bool test_stall_timed_out(void);
 
 /* Ends every stall that a failed test left. For teardowns. */

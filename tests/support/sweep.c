@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { PATIENCE_S = 90 };
 #else
-enum { PATIENCE_S = 10 };
+enum { PATIENCE_S = 60 }; /* a run takes a second, on a busy machine many */
 #endif
 
 enum { MOST_RUNS = 8, MOST_IN_FULL = 2000 };
@@ -42,6 +42,11 @@ typedef struct tally {
 } sweep_tally;
 
 static sweep_state first_state; /* of the chosen case's first run */
+
+bool test_is_swept_for_faults(void)
+{
+    return sweep_is_child && sweep_shared->mode == SWEEP_FAULTS;
+}
 
 /* Makes a process for a run, and waits for its end. True in that process. */
 static bool make_child(int *status)

@@ -33,6 +33,9 @@ void test_sweep_begin(void);
 /* Whether this process is such a child: its main may leave out all but the cases of test_run_on. */
 bool test_is_swept(void);
 
+/* Whether a driver call fails in that child. */
+bool test_is_swept_for_faults(void);
+
 /* Whether that child is of a full sweep. */
 bool test_is_swept_in_full(void);
 

@@ -69,6 +69,18 @@ static inline void test_wait_replaced(strata_service *which, uint64_t generation
     } while (!stats.ready || stats.generation == generation);
 }
 
+/* Until the service's thread has begun so many requests that are not finished. */
+static inline void test_wait_begun(strata_service *which, uint64_t requests)
+{
+    const uint64_t begun = test_clock();
+    strata_service_stats stats;
+    do {
+        assert_true(test_clock() - begun < 20ull * TEST_SECOND);
+        test_sleep_ms(1);
+        check_ok(strata_service_get_stats(which, &stats));
+    } while (stats.in_flight != requests);
+}
+
 static inline uint64_t test_generation(strata_service *which)
 {
     return strata_device_state_generation(strata_service_device_state(which));

@@ -405,17 +405,24 @@ static void a_report_that_is_as_the_one_before_is_not_repeated(void **state)
 {
     (void)state;
     const held_program held = start_holding("--report");
-    const pid_t ender = fork();
-    if (ender == 0) {
-        usleep(700000);
-        kill(held.process, SIGKILL);
-        _exit(0);
+    char *arguments[] = {"strata", "top", "--every", "0.1", (char *)(uintptr_t)text_of("%d", (int)held.process), NULL};
+    scratch_file file = scratch_write("");
+    const int out = open(file.path, O_WRONLY | O_CLOEXEC);
+    char text[OUTPUT_LIMIT] = "";
+    assert_true(out >= 0);
+    const pid_t top = start(arguments, out, STDERR_FILENO);
+    close(out);
+    for (int i = 0; i < 60000 && !strstr(text, "process: "); i++) {
+        usleep(1000);
+        read_whole(file.path, text);
     }
-    outcome *result = run(text_of("top --every 0.1 %d", (int)held.process));
-    assert_int_equal(occurrences(result->out, "live: 6291456"), 2); /* of the device, and of its library */
-    assert_int_equal(occurrences(result->out, "process: "), 1);
-    check(result, 1, "", "");
-    waitpid(ender, NULL, 0);
+    usleep(500000);
+    kill(held.process, SIGKILL);
+    assert_int_equal(exit_status_of(top), 1);
+    read_whole(file.path, text);
+    assert_int_equal(occurrences(text, "live: 6291456"), 2); /* of the device, and of its library */
+    assert_int_equal(occurrences(text, "process: "), 1);
+    scratch_remove(&file);
     waitpid(held.process, NULL, 0);
     close(held.input);
     close(held.output);

@@ -204,6 +204,12 @@ static void a_request_is_made_again_for_each_reset_in_the_middle(void **state)
     free(result);
 }
 
+static void a_stack_is_built_again_for_each_reset_in_the_middle(void **state)
+{
+    (void)state;
+    check(run_wider("--fail-closed --stack async --report", "unseen_resets building"), 0, "went on\n", "served: 1\n");
+}
+
 /* Its memory of the host went with the context, too. */
 static void the_check_at_exit_leaves_out_a_guard_of_before_a_reset(void **state)
 {
@@ -439,6 +445,7 @@ int main(void)
         cmocka_unit_test(events_of_barriers_are_made_anew_behind_a_reset),
         cmocka_unit_test(a_request_that_finds_a_reset_gives_memory_that_stays),
         cmocka_unit_test(a_request_is_made_again_for_each_reset_in_the_middle),
+        cmocka_unit_test(a_stack_is_built_again_for_each_reset_in_the_middle),
         cmocka_unit_test(the_check_at_exit_leaves_out_a_guard_of_before_a_reset),
         cmocka_unit_test(a_context_by_the_handle_of_one_that_ends_is_counted),
         cmocka_unit_test(memory_is_there_after_a_reset_that_was_not_seen),

@@ -10,16 +10,33 @@
 
 typedef struct helper {
     test_fixture *fixture;
+    strata_budget_account *account;
     test_stall *stall;
     strata_block block;
     CUstream stream;
     strata_status status;
+    _Atomic bool over; /* the request of the other thread */
 } helper;
+
+/* Until the other thread's request waits, and a moment more; or until it is over, as after a failure of the driver. */
+static void await_request(const helper *self)
+{
+    while (!atomic_load(&self->over) && !usage_of(self->account).waited)
+        nap(1);
+    nap(20);
+}
+
+static strata_status allocate_beside(helper *self, CUstream stream, strata_block *out)
+{
+    const strata_status status = try_allocate(self->fixture, 3 * MIB, stream, out);
+    atomic_store(&self->over, true);
+    return status;
+}
 
 static void *release_later(void *data)
 {
     helper *self = data;
-    nap(20);
+    await_request(self);
     test_stall_release(self->stall);
     return NULL;
 }
@@ -31,10 +48,10 @@ static void a_request_waits_for_frees_that_are_pending(test_fixture *fixture)
     strata_block block, next;
     pthread_t thread;
     check_ok(try_allocate(fixture, 3 * MIB, busy, &block));
-    helper later = {.stall = test_stall_begin(busy)};
+    helper later = {.fixture = fixture, .account = account, .stall = test_stall_begin(busy)};
     test_free_on(fixture, &block, busy);
     assert_int_equal(pthread_create(&thread, NULL, release_later, &later), 0);
-    strata_status status = try_allocate(fixture, 3 * MIB, other, &next);
+    strata_status status = allocate_beside(&later, other, &next);
     pthread_join(thread, NULL);
     check_ok(status);
     test_stall_end(later.stall);
@@ -46,7 +63,7 @@ static void a_request_waits_for_frees_that_are_pending(test_fixture *fixture)
 static void *free_later(void *data)
 {
     helper *self = data;
-    nap(20);
+    await_request(self);
     self->status = strata_runtime_deallocate_on(self->fixture->runtime, &self->block, self->stream);
     return NULL;
 }
@@ -54,12 +71,12 @@ static void *free_later(void *data)
 static void a_request_can_wait_for_what_others_free(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget(limit=4MiB, wait=live), null");
-    helper later = {.fixture = fixture};
+    helper later = {.fixture = fixture, .account = account};
     strata_block next;
     pthread_t thread;
     check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
     assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
-    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    strata_status status = allocate_beside(&later, NULL, &next);
     pthread_join(thread, NULL);
     check_ok(status);
     check_ok(later.status);
@@ -105,28 +122,24 @@ static void what_never_fits_in_some_account_above_does_not_wait(test_fixture *fi
     check_ok(strata_budget_account_close(tenant));
 }
 
-typedef struct lowering {
-    strata_budget_account *account;
-    strata_status status;
-} lowering;
-
 static void *lower_later(void *data)
 {
-    lowering *self = data;
-    nap(20);
+    helper *self = data;
+    await_request(self);
     self->status = strata_budget_set_limit(self->account, 2 * MIB);
     return NULL;
 }
 
 static void a_request_that_waits_is_refused_when_the_limit_falls_below_it(test_fixture *fixture)
 {
-    lowering later = {.account = use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=20s), null")};
+    helper later = {.fixture = fixture,
+                    .account = use_stack(fixture, "budget(limit=4MiB, wait=live, timeout=20s), null")};
     strata_block live, refused;
     pthread_t thread;
     check_ok(try_allocate(fixture, 3 * MIB, NULL, &live));
     assert_int_equal(pthread_create(&thread, NULL, lower_later, &later), 0);
     time_t before = time(NULL);
-    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &refused);
+    strata_status status = allocate_beside(&later, NULL, &refused);
     pthread_join(thread, NULL);
     check_ok(later.status);
     check_status(status, STRATA_ERROR_OUT_OF_BUDGET);
@@ -152,9 +165,10 @@ static void a_request_may_wait_for_ever(test_fixture *fixture)
     check_ok(strata_runtime_destroy(fixture->runtime));
     fixture->runtime = NULL;
     check_ok(strata_runtime_create(&config, &fixture->runtime));
+    later.account = strata_budget_base(resources[0]);
     check_ok(try_allocate(fixture, 3 * MIB, NULL, &later.block));
     assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
-    strata_status status = try_allocate(fixture, 3 * MIB, NULL, &next);
+    strata_status status = allocate_beside(&later, NULL, &next);
     pthread_join(thread, NULL);
     check_ok(status);
     check_ok(later.status);

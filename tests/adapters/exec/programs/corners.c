@@ -500,7 +500,7 @@ static bool child_ends(CUdeviceptr block, CUstream stream, bool says)
     int status;
     const pid_t child = fork();
     if (child == 0) {
-        alarm(5);
+        alarm(30); /* instead of a wait for ever, however busy the machine is */
         call_as_child(block, stream, says);
         _exit(0);
     }

@@ -66,14 +66,28 @@ static void *destroy(void *context)
     return NULL;
 }
 
+CUresult CUDAAPI cuNewContextsEnded(int *count);
+
+/* Until that thread's context has ended; the call goes on. */
+static pthread_t begin_to_destroy(CUcontext context)
+{
+    WIDER(cuNewContextsEnded, "cuNewContextsEnded", 13000);
+    pthread_t thread;
+    int count = 0;
+    CHECK(pthread_create(&thread, NULL, destroy, context));
+    while (!count) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        CHECK(cuNewContextsEnded_found(&count));
+    }
+    return thread;
+}
+
 static void end_beside_another_thread(void)
 {
-    pthread_t thread;
     make_barrier();
     const CUcontext context = new_context_with_stream();
     make_barrier();
-    CHECK(pthread_create(&thread, NULL, destroy, context));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    const pthread_t thread = begin_to_destroy(context);
     make_barrier();
     CHECK(pthread_join(thread, NULL));
     make_barrier();
@@ -83,12 +97,10 @@ static void end_beside_another_thread(void)
 /* By the handle of one that another thread is about to forget. Its memory is counted. */
 static void make_beside_another_thread(void)
 {
-    pthread_t thread;
     CUcontext context, again;
     CUdeviceptr block;
     CHECK(DRIVER(cuCtxCreate)(&context, 0, 0));
-    CHECK(pthread_create(&thread, NULL, destroy, context));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    const pthread_t thread = begin_to_destroy(context);
     CHECK(DRIVER(cuCtxCreate)(&again, 0, 0));
     printf("%s handle:", again == context ? "the same" : "another");
     printf(" %d", DRIVER(cuMemAlloc)(&block, 60 * MIB));

@@ -192,7 +192,7 @@ static void look_up_and_be_interrupted(void)
     const struct itimerval often = {.it_interval = {.tv_usec = 50}, .it_value = {.tv_usec = 50}}, never = {0};
     cuda = open_cuda();
     dl_iterate_phdr(find_library, NULL);
-    alarm(20); /* instead of a wait for ever */
+    alarm(60); /* instead of a wait for ever */
     sigaction(SIGPROF, &action, NULL);
     setitimer(ITIMER_PROF, &often, NULL);
     while (interruptions < 20)

@@ -22,7 +22,8 @@ static void ask_beside_a_reset(void)
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
     CHECK(DRIVER(cuMemFree)(block));
     CHECK(pthread_create(&thread, NULL, reset, NULL));
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    while (is_active(0))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&again, 0));
     raise(SIGUSR1);
     CHECK(pthread_join(thread, NULL));

@@ -236,6 +236,20 @@ static void reset_inside_requests(void)
     printf("went on, and gave up with %d\n", DRIVER(cuMemAlloc)(&block, MIB));
 }
 
+CUresult CUDAAPI cuNewResetsBesidePools(int count);
+
+/* While a stack is built, more often than a request is made again. */
+static void reset_inside_a_build(void)
+{
+    WIDER(cuNewResetsBesidePools, "cuNewResetsBesidePools", 13000);
+    CUdeviceptr block;
+    CHECK(cuNewResetsBesidePools_found(100));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 1, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf("went on\n");
+}
+
 static const named_way ways[] = {
     {"asked-twice", ask_behind_a_reset},
     {"hit", hit_behind_a_reset},
@@ -245,6 +259,7 @@ static const named_way ways[] = {
     {"made", make_behind_an_unseen_reset},
     {"finding", keep_what_a_finding_request_gave},
     {"inside", reset_inside_requests},
+    {"building", reset_inside_a_build},
     {"thread", ask_by_another_thread},
     {"device", ask_of_another_device},
 };

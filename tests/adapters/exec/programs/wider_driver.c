@@ -639,6 +639,40 @@ static CUresult CUDAAPI allocate_from_pool(CUdeviceptr *out, size_t bytes, CUmem
     return cuMemAllocFromPoolAsync_behind(out, bytes, pool, stream);
 }
 
+/* As above, of pools that are made. */
+static _Atomic int resets_beside_pools;
+
+EXPORT CUresult CUDAAPI cuNewResetsBesidePools(int count);
+
+CUresult CUDAAPI cuNewResetsBesidePools(int count)
+{
+    resets_beside_pools = count;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create_pool(CUmemoryPool *out, const CUmemPoolProps *properties)
+{
+    BEHIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000);
+    BEHIND(cuMemPoolCreate, "cuMemPoolCreate", 11020);
+    CUcontext again;
+    if (resets_beside_pools <= 0)
+        return cuMemPoolCreate_behind(out, properties);
+    resets_beside_pools--;
+    cuNewReset(0);
+    cuDevicePrimaryCtxRetain_behind(&again, 0);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static _Atomic int contexts_ended; /* also by calls that go on */
+
+EXPORT CUresult CUDAAPI cuNewContextsEnded(int *count);
+
+CUresult CUDAAPI cuNewContextsEnded(int *count)
+{
+    *count = contexts_ended;
+    return CUDA_SUCCESS;
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -646,6 +680,7 @@ static CUresult CUDAAPI destroy_context(CUcontext context)
     void *address = inside("cuCtxDestroy", 4000);
     memcpy(&destroy, &address, sizeof destroy);
     const CUresult result = destroy(context);
+    contexts_ended++;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return result;
 }
@@ -771,9 +806,12 @@ static const struct {
     OWN("cuNewReset", 0, cuNewReset),
     OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewQueries", 0, cuNewQueries),
+    OWN("cuNewContextsEnded", 0, cuNewContextsEnded),
     OWN("cuNewBegins", 0, cuNewBegins),
     OWN("cuNewResetsInside", 0, cuNewResetsInside),
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
+    OWN("cuMemPoolCreate", 0, create_pool),
+    OWN("cuNewResetsBesidePools", 0, cuNewResetsBesidePools),
     OWN("cuNewEvents", 0, cuNewEvents),
     OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
