@@ -39,8 +39,9 @@
  *
  * Locks, outermost first: a device's `ending`, device.c's, set_aside.c's, a device's `publishing`, noticed.c's,
  * beside.c's, frees.c's, mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none
- * of these is taken. Strata's own locks are inside all of them, and beginnings.c's inside those. Those of passed.c, refusals.c and wrong_frees.c are
- * held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * of these is taken. Strata's own locks are inside all of them, and beginnings.c's inside those. Those of passed.c,
+ * refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around
+ * look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 

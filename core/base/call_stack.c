@@ -5,6 +5,7 @@
 #include "core/base/call_stack.h"
 
 #include "core/base/call_stack_names.h"
+#include "core/base/cancel.h"
 #include "core/base/fork_wait.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -218,10 +219,12 @@ __attribute__((noinline)) uint32_t strata_call_stack_capture(unsigned skip)
 {
     void *frames[STRATA_CALL_STACK_DEPTH + OWN_FRAMES];
     size_t first;
+    const int cancel = strata_cancel_forbid(); /* a walk reads by system calls that a thread can be ended in */
     const strata_fork_hold hold = strata_fork_hold_begin();
     pthread_once(&prepared, prepare);
     const size_t depth = walk_from(__builtin_return_address(0), skip, frames, &first);
     strata_fork_hold_end(hold);
+    strata_cancel_restore(cancel);
     return depth ? number_of(frames + first, depth) : 0;
 }
 
