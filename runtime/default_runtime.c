@@ -1,6 +1,7 @@
 /* The runtime of each device: built by the first caller, and kept until the process ends. */
 #include "runtime/runtime.h"
 
+#include "core/base/cancel.h"
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/streams/device.h"
@@ -73,8 +74,12 @@ strata_status strata_runtime_get(int ordinal, strata_runtime **out)
     if (ordinal < 0 || ordinal >= STRATA_DEVICE_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid device %d", ordinal);
     strata_runtime *runtime = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
-    if (!runtime || !is_current(runtime))
-        return build_singleton(ordinal, out);
+    if (!runtime || !is_current(runtime)) {
+        const int cancel = strata_cancel_forbid();
+        const strata_status built = build_singleton(ordinal, out);
+        strata_cancel_restore(cancel);
+        return built;
+    }
     *out = runtime;
     return STRATA_SUCCESS;
 }

@@ -8,6 +8,7 @@
  * time to time, since no thread tells it of their completion; of all else it is told under the lock, by a broadcast. */
 #include <strata/pinned_pool.h>
 
+#include "core/base/cancel.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/base/size_text.h"
@@ -253,7 +254,9 @@ static uint64_t now_ns(void)
 static void wait_until(strata_pinned_pool *pool, uint64_t end)
 {
     const struct timespec at = {.tv_sec = (time_t)(end / 1000000000), .tv_nsec = (long)(end % 1000000000)};
+    const int cancel = strata_cancel_forbid();
     pthread_cond_clockwait(&pool->changed, &pool->lock.mutex, CLOCK_MONOTONIC, &at);
+    strata_cancel_restore(cancel);
 }
 
 typedef struct patience {

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "core/base/asymmetric.h"
+#include "core/base/cancel.h"
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -77,7 +78,11 @@ strata_status strata_runtime_create(const strata_runtime_config *given, strata_r
     strata_status status = strata_options_read(&config, sizeof config, given, "strata_runtime_config");
     if (status == STRATA_SUCCESS)
         status = check_config(&config);
-    return status == STRATA_SUCCESS ? make_runtime(&config, out) : status;
+    const int cancel = strata_cancel_forbid();
+    if (status == STRATA_SUCCESS)
+        status = make_runtime(&config, out);
+    strata_cancel_restore(cancel);
+    return status;
 }
 
 static strata_status check_private(const strata_runtime *runtime)
@@ -131,11 +136,9 @@ static strata_status close_stack(void *closed)
     return STRATA_SUCCESS;
 }
 
-strata_status strata_runtime_destroy(strata_runtime *runtime)
+static strata_status destroy(strata_runtime *runtime)
 {
-    strata_status status = check_private(runtime);
-    if (!runtime || status != STRATA_SUCCESS)
-        return status;
+    strata_status status;
     const bool usable = is_usable(runtime);
     strata_error unwaited = {.status = STRATA_SUCCESS};
     strata_any_stream_frees_try();
@@ -158,6 +161,17 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (status == STRATA_SUCCESS)
         status = close_stack(runtime);
     return status == STRATA_SUCCESS ? strata_device_state_drop(state, NULL, NULL) : status;
+}
+
+strata_status strata_runtime_destroy(strata_runtime *runtime)
+{
+    strata_status status = check_private(runtime);
+    if (!runtime || status != STRATA_SUCCESS)
+        return status;
+    const int cancel = strata_cancel_forbid();
+    status = destroy(runtime);
+    strata_cancel_restore(cancel);
+    return status;
 }
 
 /* Raises BUSY if blocks live that no reference holds. References may be released meanwhile: their blocks are counted

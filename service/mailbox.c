@@ -1,4 +1,5 @@
 /* The mailbox: requests from any thread, taken by the service's thread. */
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "service/service.h"
 
@@ -64,8 +65,10 @@ void service_mailbox_close(service_mailbox *box)
 
 void service_mailbox_ring(const service_mailbox *box)
 {
+    const int cancel = strata_cancel_forbid(); /* the request is in the box, and its sender's call not yet over */
     while (eventfd_write(box->wake_fd, 1) < 0 && errno == EINTR)
         ;
+    strata_cancel_restore(cancel);
 }
 
 void service_mailbox_wake(service_mailbox *box)

@@ -1,6 +1,7 @@
 /* Services: made, asked, shut down, destroyed. */
 #include <strata/service.h>
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -126,24 +127,17 @@ static void close_parts(strata_service *service)
     free_parts(service);
 }
 
-strata_status strata_service_create(const strata_service_options *given, strata_service **out)
+static strata_status create(const strata_service_options *options, strata_service **out)
 {
-    if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_create: out is NULL");
-    *out = NULL;
-    strata_service_options options;
-    strata_status status = read_options(given, &options);
-    if (status != STRATA_SUCCESS)
-        return status;
     strata_service *service = strata_host_zalloc(sizeof *service);
     if (!service)
         return strata_fail_host_memory("a device service");
-    service->options = options;
-    service->backend = service_backend_of(options.form);
+    service->options = *options;
+    service->backend = service_backend_of(options->form);
     service->forks = service_forks();
     atomic_init(&service->deadline, UINT64_MAX);
-    atomic_init(&service->mailbox.limit, options.pending_queue_capacity);
-    status = open_parts(service);
+    atomic_init(&service->mailbox.limit, options->pending_queue_capacity);
+    strata_status status = open_parts(service);
     if (status != STRATA_SUCCESS) {
         strata_device_state_discard(service->state);
         free_parts(service);
@@ -155,6 +149,21 @@ strata_status strata_service_create(const strata_service_options *given, strata_
         *out = service;
     else
         close_parts(service);
+    return status;
+}
+
+strata_status strata_service_create(const strata_service_options *given, strata_service **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_create: out is NULL");
+    *out = NULL;
+    strata_service_options options;
+    strata_status status = read_options(given, &options);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const int cancel = strata_cancel_forbid();
+    status = create(&options, out);
+    strata_cancel_restore(cancel);
     return status;
 }
 
@@ -193,10 +202,8 @@ static strata_status wait_until_over(strata_service *service)
     return over ? STRATA_SUCCESS : strata_error_raise_again(&why);
 }
 
-strata_status strata_service_destroy(strata_service *service)
+static strata_status destroy(strata_service *service)
 {
-    if (!service)
-        return STRATA_SUCCESS;
     strata_status status = service_check_fork(service->forks);
     if (status == STRATA_SUCCESS && (service_is_own_thread(service) || service_timer_is_own_thread(&service->timer)))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_destroy: called on a thread of the service, "
@@ -219,6 +226,16 @@ strata_status strata_service_destroy(strata_service *service)
     return STRATA_SUCCESS;
 }
 
+strata_status strata_service_destroy(strata_service *service)
+{
+    if (!service)
+        return STRATA_SUCCESS;
+    const int cancel = strata_cancel_forbid();
+    const strata_status status = destroy(service);
+    strata_cancel_restore(cancel);
+    return status;
+}
+
 /* ---- asking ---- */
 
 strata_status strata_service_wait_ready(strata_service *service, uint64_t nanoseconds)
@@ -234,12 +251,14 @@ strata_status strata_service_wait_ready(strata_service *service, uint64_t nanose
         until = INT64_MAX;
     const struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
     bool over = false;
+    const int cancel = strata_cancel_forbid();
     strata_lock_take(&service->lock);
     while (service_phase_now(service) == SERVICE_OPENING &&
            !atomic_load_explicit(&service->shut_down, memory_order_relaxed) && !over)
         over = pthread_cond_timedwait(&service->ready, &service->lock.mutex, &time) != 0 && service_clock() >= until;
     const bool starting = service_phase_now(service) == SERVICE_OPENING;
     strata_lock_release(&service->lock);
+    strata_cancel_restore(cancel);
     status = service_check_open(service);
     if (status != STRATA_SUCCESS || !starting)
         return status;

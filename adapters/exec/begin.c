@@ -31,6 +31,7 @@ static __attribute__((constructor)) void begin(void)
     if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_report_keep_output();
     strata_call_stack_set_source(exec_python_add_frames);
+    exec_beginnings_watch();
     exec_on_stack_built(exec_passed_move);
     exec_on_reset_met(exec_device_found_reset);
     exec_on_driver_open(arrange_report);

@@ -9,6 +9,7 @@
 
 #include "adapters/exec/hooks.h"
 #include "adapters/exec/uncovered.h"
+#include "core/base/fork_wait.h"
 #include "core/base/host_memory.h"
 
 #include <link.h>
@@ -179,8 +180,10 @@ static void search_all(is_meant_slot *is_meant, bool by_symbol, void (*visit)(co
         return;
     search->is_meant = is_meant;
     search->by_symbol = by_symbol;
+    const strata_fork_hold hold = strata_fork_hold_begin(); /* the loader's lock stays taken in a child */
     dl_iterate_phdr(find_drivers, search);
     dl_iterate_phdr(look_into, search);
+    strata_fork_hold_end(hold);
     for (size_t at = 0; at < search->used; at += strlen(search->names + at) + 1)
         visit(search->names + at, data);
     if (search->full)

@@ -14,6 +14,7 @@
  *   memory.c       linear memory: cuMemAlloc, cuMemAllocAsync, their frees
  *   frees.c        frees for every stream, which wait for barriers and captures
  *   order.c        memory that any stream may use at once, without a wait on the host
+ *   beginnings.c   keeps captures from beginning while the legacy stream is used
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     begins and ends of contexts; beside.c keeps those beside the primary ones
  *   passed.c       what is passed on: how much of what, and its charge; passed_table.c keeps it, passed_report.c tells
@@ -38,8 +39,9 @@
  *
  * Locks, outermost first: a device's `ending`, device.c's, set_aside.c's, a device's `publishing`, noticed.c's,
  * beside.c's, frees.c's, mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none
- * of these is taken. Strata's own locks are inside all of them. Those of passed.c, refusals.c and wrong_frees.c are
- * held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * of these is taken. Strata's own locks are inside all of them, and beginnings.c's inside those. Those of passed.c,
+ * refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around
+ * look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -330,6 +332,19 @@ void exec_order_last_words(exec_device *device, CUcontext own);
  * take in; after it, makes these wait for the latest barrier. */
 void exec_order_before_capture(exec_device *device);
 void exec_order_after_capture(exec_device *device);
+
+/* ---- captures that begin (beginnings.c) ---- */
+
+/* Around the driver's call that begins a capture: no barrier and no call of the stack on the legacy stream is between
+ * the question whether a capture bars that stream and its use. */
+typedef struct exec_beginning {
+    exec_device *devices[EXEC_DEVICES]; /* whose `publishing` is held */
+    size_t count;
+} exec_beginning;
+
+void exec_beginning_enter(exec_beginning *beginning);
+void exec_beginning_leave(exec_beginning *beginning);
+void exec_beginnings_watch(void); /* before other threads are there */
 
 /* ---- streams and captures under way (noticed.c) ---- */
 

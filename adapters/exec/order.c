@@ -277,12 +277,12 @@ static bool record_event(exec_device *device)
            strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
-/* Under `publishing`. */
+/* Under `publishing`. A capture that has begun since the caller looked may take in any stream meanwhile. */
 static bool make_barrier(exec_device *device)
 {
     exec_scope scope;
     const uint64_t frees = atomic_load(&device->frees);
-    if (!enter(device, &scope))
+    if (exec_captures_under_way() || !enter(device, &scope))
         return false;
     const bool made = !legacy_is_barred() && order_all_before_legacy(device, NULL) && record_event(device) &&
                       all_wait_for_event(device, NULL);

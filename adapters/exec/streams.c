@@ -140,8 +140,6 @@ static void meet_reset(exec_device *device)
 /* Notes the capture before the real call, so that no thread finds the stream captured and no capture under way. */
 static bool expect_capture(CUstream stream)
 {
-    if (exec_is_forked()) /* the driver refuses it */
-        return true;
     for_each_device(meet_reset);
     for_each_device(exec_order_before_capture);
     return exec_capture_note(stream, context_of(stream));
@@ -167,12 +165,18 @@ static CUresult ended(CUresult result, CUstream stream)
 #define THREAD(stream) exec_own_default(stream)
 
 /* `meant`: LEGACY or THREAD. */
-#define BEGIN_CAPTURE(name, meant, parameters, ...)                \
-    EXEC_EXPORT CUresult CUDAAPI name parameters                   \
-    {                                                              \
-        if (!expect_capture(meant(stream)))                        \
-            return CUDA_ERROR_OUT_OF_MEMORY;                       \
-        return begun(EXEC_CALL(name, __VA_ARGS__), meant(stream)); \
+#define BEGIN_CAPTURE(name, meant, parameters, ...)           \
+    EXEC_EXPORT CUresult CUDAAPI name parameters              \
+    {                                                         \
+        exec_beginning beginning;                             \
+        if (exec_is_forked()) /* the driver refuses it */     \
+            return EXEC_CALL(name, __VA_ARGS__);              \
+        if (!expect_capture(meant(stream)))                   \
+            return CUDA_ERROR_OUT_OF_MEMORY;                  \
+        exec_beginning_enter(&beginning);                     \
+        const CUresult result = EXEC_CALL(name, __VA_ARGS__); \
+        exec_beginning_leave(&beginning);                     \
+        return begun(result, meant(stream));                  \
     }
 
 #define END_CAPTURE(name, meant)                                       \

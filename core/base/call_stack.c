@@ -1,8 +1,12 @@
 /* Call stacks by hash, in chains that grow at their heads: a lookup takes no lock, an insertion does. libunwind walks a
- * stack several times as fast as the C library, and is opened at run time if present. */
+ * stack several times as fast as the C library, and is opened at run time if present. A walk takes a lock of the loader
+ * (dl_iterate_phdr) that glibc does not free in a forked child, which would wait for ever in dlopen: no child is forked
+ * in the middle of one. */
 #include "core/base/call_stack.h"
 
 #include "core/base/call_stack_names.h"
+#include "core/base/cancel.h"
+#include "core/base/fork_wait.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 
@@ -194,23 +198,34 @@ static size_t frame_of(const void *caller, void *const *frames, size_t depth)
     return 0;
 }
 
+/* The frames from *first on, behind the library's own. */
+static inline __attribute__((always_inline)) size_t walk_from(const void *caller, unsigned skip, void **frames,
+                                                              size_t *first)
+{
+    int walked = walk(frames, STRATA_CALL_STACK_DEPTH + OWN_FRAMES);
+    size_t depth = walked > 0 ? (size_t)walked : 0;
+    *first = frame_of(caller, frames, depth) + skip;
+    while (*first < depth && is_own(frames[*first]))
+        ++*first;
+    if (*first >= depth)
+        return 0;
+    depth -= *first;
+    depth = depth < STRATA_CALL_STACK_DEPTH ? depth : STRATA_CALL_STACK_DEPTH;
+    strata_call_stack_source *source = atomic_load_explicit(&interpreter, memory_order_acquire);
+    return source ? source(frames + *first, depth, STRATA_CALL_STACK_DEPTH) : depth;
+}
+
 __attribute__((noinline)) uint32_t strata_call_stack_capture(unsigned skip)
 {
     void *frames[STRATA_CALL_STACK_DEPTH + OWN_FRAMES];
+    size_t first;
+    const int cancel = strata_cancel_forbid(); /* a walk reads by system calls that a thread can be ended in */
+    const strata_fork_hold hold = strata_fork_hold_begin();
     pthread_once(&prepared, prepare);
-    int walked = walk(frames, STRATA_CALL_STACK_DEPTH + OWN_FRAMES);
-    size_t depth = walked > 0 ? (size_t)walked : 0;
-    size_t first = frame_of(__builtin_return_address(0), frames, depth) + skip;
-    while (first < depth && is_own(frames[first]))
-        first++;
-    if (first >= depth)
-        return 0;
-    depth -= first;
-    depth = depth < STRATA_CALL_STACK_DEPTH ? depth : STRATA_CALL_STACK_DEPTH;
-    strata_call_stack_source *source = atomic_load_explicit(&interpreter, memory_order_acquire);
-    if (source)
-        depth = source(frames + first, depth, STRATA_CALL_STACK_DEPTH);
-    return number_of(frames + first, depth);
+    const size_t depth = walk_from(__builtin_return_address(0), skip, frames, &first);
+    strata_fork_hold_end(hold);
+    strata_cancel_restore(cancel);
+    return depth ? number_of(frames + first, depth) : 0;
 }
 
 void strata_call_stack_print(uint32_t number, void (*line)(const char *text, void *data), void *data)

@@ -1,6 +1,7 @@
 /* The life of a built stack, and its properties. */
 #include "core/stack/stack.h"
 
+#include "core/base/cancel.h"
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -119,7 +120,10 @@ strata_status strata_stack_destroy(strata_stack *stack)
     if (atomic_load(&stack->owned))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "stack \"%s\" belongs to a runtime and is destroyed with it",
                            stack->text);
-    return strata_stack_close(stack);
+    const int cancel = strata_cancel_forbid();
+    status = strata_stack_close(stack);
+    strata_cancel_restore(cancel);
+    return status;
 }
 
 strata_status strata_resource_destroy(strata_resource *resource)

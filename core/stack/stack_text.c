@@ -7,6 +7,7 @@
  *     value  = word | '"' any text '"' */
 #include "core/stack/stack_text.h"
 
+#include "core/base/cancel.h"
 #include "core/base/characters.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -631,9 +632,11 @@ strata_status strata_stack_create_from_text(const char *text, int ordinal, strat
     reader *in = open_reader(text);
     if (!in)
         return strata_fail_host_memory("reading a stack text");
+    const int cancel = strata_cancel_forbid(); /* layers open files and begin threads */
     strata_status status = read_stack(in);
     if (status == STRATA_SUCCESS)
         status = make_stack(in, ordinal, out);
     close_reader(in);
+    strata_cancel_restore(cancel);
     return status;
 }

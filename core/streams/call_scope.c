@@ -27,10 +27,16 @@ static strata_status relax_captures(strata_call_scope *scope)
     return STRATA_SUCCESS;
 }
 
+const strata_legacy_gate *strata_legacy_gate_now;
+
 /* The one query about the legacy stream that a capture of a blocking stream survives. */
-static strata_status check_legacy(void)
+static strata_status check_legacy(strata_call_scope *scope)
 {
     CUstreamCaptureStatus capture;
+    if (strata_legacy_gate_now) {
+        strata_legacy_gate_now->pass();
+        scope->gated = true;
+    }
     CUresult result = strata_cu.StreamIsCapturing(CU_STREAM_LEGACY, &capture);
     if (__builtin_expect(result == CUDA_SUCCESS, 1))
         return STRATA_SUCCESS;
@@ -57,7 +63,7 @@ strata_status strata_call_scope_enter_slow(strata_call_scope *scope, strata_devi
     if (status != STRATA_SUCCESS)
         return status;
     if (needs & STRATA_CALL_SCOPE_LEGACY)
-        status = check_legacy();
+        status = check_legacy(scope);
     if (status == STRATA_SUCCESS && needs & STRATA_CALL_SCOPE_RELAXED)
         status = relax_captures(scope);
     if (status != STRATA_SUCCESS)
@@ -89,6 +95,7 @@ strata_status strata_stream_synchronize(strata_device *device, CUstream stream)
         status = strata_call_scope_enter(&scope, device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_call_scope_leave_gate(&scope);
     CUresult result = strata_cu.StreamSynchronize(stream);
     strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS

@@ -21,7 +21,26 @@ typedef struct strata_call_scope {
     CUstreamCaptureMode mode;
     bool switched;
     bool relaxed;
+    bool gated;
 } strata_call_scope;
+
+/* What knows when captures of the process begin may keep them from beginning between LEGACY's question and its scope's
+ * end: otherwise one that begins there is spoiled. `pass` and `leave` are called in pairs, also one pair in another, on
+ * one thread. */
+typedef struct strata_legacy_gate {
+    void (*pass)(void);
+    void (*leave)(void);
+} strata_legacy_gate;
+extern const strata_legacy_gate *strata_legacy_gate_now; /* or NULL; set before other threads are there */
+
+/* For a call that waits: what it waits for may itself need a capture to begin. */
+static inline void strata_call_scope_leave_gate(strata_call_scope *scope)
+{
+    if (__builtin_expect(!scope->gated, 1))
+        return;
+    scope->gated = false;
+    strata_legacy_gate_now->leave();
+}
 
 /* What a call on the stream needs, besides RELAXED. With LEGACY, entering can fail with STREAM_CAPTURE. */
 static inline unsigned strata_call_scope_for(CUstream stream)
@@ -41,6 +60,7 @@ __attribute__((cold)) void strata_call_scope_leave_again(strata_call_scope *scop
 static inline void strata_call_scope_leave(strata_call_scope *scope)
 {
     bool relaxed = scope->relaxed, switched = scope->switched;
+    strata_call_scope_leave_gate(scope);
     if (relaxed)
         relaxed = strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS;
     if (__builtin_expect(switched, 0))
@@ -54,7 +74,7 @@ static inline void strata_call_scope_leave(strata_call_scope *scope)
 
 static inline strata_status strata_call_scope_enter(strata_call_scope *scope, strata_device *device, unsigned needs)
 {
-    scope->switched = scope->relaxed = false;
+    scope->switched = scope->relaxed = scope->gated = false;
     if (needs == 0)
         return STRATA_SUCCESS;
     if (__builtin_expect(needs != STRATA_CALL_SCOPE_RELAXED, 0))

@@ -21,7 +21,10 @@ void strata_driver_scope_leave(strata_driver_scope *scope)
 {
     if (!scope)
         return;
-    strata_call_scope own = {scope->context, (CUstreamCaptureMode)scope->mode, scope->switched, scope->relaxed};
+    strata_call_scope own = {.restore = scope->context,
+                             .mode = (CUstreamCaptureMode)scope->mode,
+                             .switched = scope->switched,
+                             .relaxed = scope->relaxed};
     strata_call_scope_leave(&own);
     *scope = (strata_driver_scope){0};
 }

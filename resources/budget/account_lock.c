@@ -1,6 +1,7 @@
 /* The account's lock, and the wait for charges in flight. */
 #include "resources/budget/thread_quota.h"
 
+#include "core/base/cancel.h"
 #include "core/base/timestamp.h"
 
 static uint64_t own_serial(void)
@@ -14,10 +15,12 @@ bool budget_account_lock(strata_budget_account *account)
     uint64_t own = own_serial();
     if (own && atomic_load_explicit(&account->lock_owner, memory_order_relaxed) == own)
         return false;
+    const int cancel = strata_cancel_forbid();
     strata_lock_take(&account->state_lock);
     while (account->locked)
         pthread_cond_wait(&account->unlocked, &account->state_lock.mutex);
     account->locked = true;
+    account->cancel = cancel;
     strata_lock_release(&account->state_lock);
     atomic_store_explicit(&account->lock_owner, own, memory_order_relaxed);
     strata_busy_exclude(&account->exclusive);
@@ -30,9 +33,11 @@ void budget_account_unlock(strata_budget_account *account)
     atomic_store_explicit(&account->lock_owner, 0, memory_order_relaxed);
     strata_busy_readmit(&account->exclusive);
     strata_lock_take(&account->state_lock);
+    const int cancel = account->cancel;
     account->locked = false;
     pthread_cond_broadcast(&account->unlocked); /* also to threads that do not take the lock */
     strata_lock_release(&account->state_lock);
+    strata_cancel_restore(cancel);
 }
 
 /* Spins and yields before it blocks: a recall takes some microseconds. */
@@ -46,10 +51,12 @@ bool budget_account_await(strata_budget_account *account)
     for (unsigned spins = 0; spins < SHORT_WAITS; strata_backoff(&spins))
         if (!atomic_load_explicit(&account->exclusive, memory_order_acquire))
             return true;
+    const int cancel = strata_cancel_forbid();
     strata_lock_take(&account->state_lock);
     while (account->locked)
         pthread_cond_wait(&account->unlocked, &account->state_lock.mutex);
     strata_lock_release(&account->state_lock);
+    strata_cancel_restore(cancel);
     return true;
 }
 

@@ -108,6 +108,7 @@ struct strata_budget_account {
     strata_lock state_lock; /* held briefly; STRATA_RANK_ACCOUNT_LOCK */
     pthread_cond_t unlocked;
     bool locked;                 /* guarded by state_lock */
+    int cancel;                  /* what strata_cancel_forbid gave to the thread that has locked it */
     _Atomic uint64_t lock_owner; /* serial of the thread that has the lock, 0: none; a thread looks only for its own */
 
     /* Guarded by state_lock; above_mark is read without it. */

@@ -2,6 +2,7 @@
  * bytes back. */
 #include "resources/budget/thread_quota.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
@@ -95,6 +96,7 @@ static inline strata_made allocate_fast(budget *self, budget_slot *slot, const s
 static __attribute__((noinline)) strata_made allocate_slow(budget *self, budget_retry *retry, strata_block *out)
 {
     bool done;
+    const int cancel = strata_cancel_forbid(); /* it waits, and is in the list of those that do */
     *out = (strata_block){0};
     strata_made made = {budget_retry_charge(self, retry, out, &done), NULL};
     if (made.status == STRATA_SUCCESS && !done)
@@ -102,6 +104,7 @@ static __attribute__((noinline)) strata_made allocate_slow(budget *self, budget_
     else if (made.status == STRATA_SUCCESS)
         made.entry = strata_table_lookup(strata_resource_table(&self->resource), out->id);
     budget_notify(self);
+    strata_cancel_restore(cancel);
     return made;
 }
 

@@ -88,6 +88,7 @@ struct budget_shared {
     ino_t inode;
     _Atomic int64_t counted; /* of all stacks: bytes whose charges have succeeded; any thread */
     strata_lock lock;        /* the file's lock among threads */
+    int cancel;              /* what strata_cancel_forbid gave to the thread that has the lock */
     uint32_t users;          /* layers and visits; guarded by files_lock */
     budget_shared *next;
     _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* index of a tag in the slot, 0: unknown; any thread */

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
+#include "core/base/cancel.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -35,15 +37,20 @@ bool shared_byte_is_held(int descriptor, off_t byte)
 
 bool shared_lock_file(budget_shared *shared)
 {
+    const int cancel = strata_cancel_forbid(); /* no thread is ended with the lock */
     strata_lock_take(&shared->lock);
+    shared->cancel = cancel;
     if (shared_lock_byte(shared->descriptor, 0, true))
         return true;
     strata_lock_release(&shared->lock);
+    strata_cancel_restore(cancel);
     return false;
 }
 
 void shared_unlock_file(budget_shared *shared)
 {
+    const int cancel = shared->cancel;
     shared_unlock_byte(shared->descriptor, 0);
     strata_lock_release(&shared->lock);
+    strata_cancel_restore(cancel);
 }

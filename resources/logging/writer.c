@@ -1,6 +1,7 @@
 /* Collecting, merging, and the thread. */
 #include "resources/logging/writer.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/last_threads.h"
@@ -297,6 +298,7 @@ bool log_writer_flush(log_writer *self, unsigned patience_s, uint64_t *lost)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += patience_s;
     int waited = 0;
+    const int cancel = strata_cancel_forbid();
     strata_lock_take(&self->lock);
     const uint64_t lost_before = self->lost_when_done;
     const uint64_t mine = atomic_fetch_add(&self->asked, 1) + 1;
@@ -307,6 +309,7 @@ bool log_writer_flush(log_writer *self, unsigned patience_s, uint64_t *lost)
     bool done = self->done >= mine;
     *lost = self->lost_when_done - lost_before;
     strata_lock_release(&self->lock);
+    strata_cancel_restore(cancel);
     return done;
 }
 

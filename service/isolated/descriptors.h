@@ -3,14 +3,9 @@
 #ifndef STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 #define STRATA_SERVICE_ISOLATED_DESCRIPTORS_H
 
-#include <stdint.h>
+#include "core/base/fork_wait.h"
 
-/* Nanoseconds that a fork and a change wait for each other at most. Tests set it, before there are threads. */
-extern uint64_t isolated_descriptors_patience __attribute__((visibility("hidden")));
-
-typedef struct isolated_change {
-    uint32_t generation; /* how many forks this process comes after */
-} isolated_change;
+typedef strata_fork_hold isolated_change;
 
 /* Any thread. A descriptor is made and added between begin and end, so that no child is forked in between, unless that
  * takes more than a second; no wait, and no close of an added one, in there. -1 is ignored. */

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,8 +152,7 @@ static uint32_t add(void *const *frames, size_t depth, uint64_t hash)
     return depot.count;
 }
 
-/* The stack that called into this library; 0: none, or out of memory. */
-uint32_t sim_stack_capture(void)
+static uint32_t capture(void)
 {
     void *all[MOST_FRAMES + OWN_FRAMES];
     if (!depot.walk) {
@@ -174,6 +174,17 @@ uint32_t sim_stack_capture(void)
     uint64_t hash = hash_of(frames, depth);
     uint32_t known = find(frames, depth, hash);
     return known ? known : add(frames, depth, hash);
+}
+
+/* The stack that called into this library; 0: none, or out of memory. A walk reads by system calls in which
+ * pthread_cancel would end the thread, with the lock. */
+uint32_t sim_stack_capture(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    const uint32_t number = capture();
+    pthread_setcancelstate(before, &before);
+    return number;
 }
 
 /* ---- names and lines ---- */

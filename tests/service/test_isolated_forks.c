@@ -111,7 +111,7 @@ static const uint64_t long_patience = 30ull * TEST_SECOND; /* where none waits i
 
 static void set_patience(uint64_t nanoseconds)
 {
-    isolated_descriptors_patience = nanoseconds;
+    strata_fork_patience = nanoseconds;
 }
 
 /* Not only after what a fork waits at most. */

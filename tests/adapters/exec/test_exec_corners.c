@@ -89,6 +89,17 @@ static void a_green_context_that_is_made_beside_a_capture_is_ordered(void **stat
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* By barriers, and by the stack's own calls on the legacy stream. */
+static void memory_spoils_no_capture_that_begins(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--stack async", "--guard"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        check(run_wider(options[i], "capturing"), 0, "no capture was spoiled\n", "");
+        check(run_wider(options[i], "capturing alone"), 0, "no capture was spoiled\n", "");
+    }
+}
+
 static void a_green_context_is_told_from_the_primary_one(void **state)
 {
     (void)state;
@@ -434,6 +445,7 @@ int main(void)
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
         cmocka_unit_test(a_green_context_is_told_from_the_primary_one),
+        cmocka_unit_test(memory_spoils_no_capture_that_begins),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(memory_behind_a_reset_is_not_taken_for_that_of_before),

@@ -4,9 +4,13 @@
 #include "support/symbols.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { THREADS = 4, DEEP = 100, LINES = 64 };
 
@@ -202,6 +206,60 @@ static void names_of_cxx_are_those_of_the_source_without_parameters(void **state
     assert_int_equal(strncmp(print(second).text[0], "(anonymous namespace)::outer::operator() (", 42), 0);
 }
 
+static atomic_bool over;
+
+static void *walk_on(void *unused)
+{
+    while (!atomic_load(&over))
+        one_place(0);
+    return unused;
+}
+
+static int take_the_loaders_lock(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)info, (void)size, (void)data;
+    return 1;
+}
+
+/* As walkers do for frames that they have not met, and the frames of Python for what was loaded since. */
+static size_t look_at_what_is_loaded(void **frames, size_t depth, size_t most)
+{
+    (void)frames, (void)most;
+    dl_iterate_phdr(take_the_loaders_lock, NULL);
+    return depth;
+}
+
+/* As it does when it opens a library. A child that waits is ended by the alarm. */
+static int loads_in_a_child(void)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        dl_iterate_phdr(take_the_loaders_lock, NULL);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static void a_child_that_is_forked_while_others_walk_can_use_the_loader(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    int status = 0;
+    strata_call_stack_set_source(look_at_what_is_loaded);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, walk_on, NULL), 0);
+    for (int i = 0; i < 200 && status == 0; i++)
+        status = loads_in_a_child();
+    atomic_store(&over, true);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    strata_call_stack_set_source(NULL);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     if (!test_has_symbols())
@@ -214,6 +272,7 @@ int main(void)
         cmocka_unit_test(no_stack_has_no_lines),
         cmocka_unit_test(threads_on_the_same_way_have_the_same_number),
         cmocka_unit_test(an_interpreter_adds_its_frames),
+        cmocka_unit_test(a_child_that_is_forked_while_others_walk_can_use_the_loader),
         cmocka_unit_test(names_of_cxx_are_those_of_the_source_without_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

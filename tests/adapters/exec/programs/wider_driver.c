@@ -613,6 +613,26 @@ static CUresult CUDAAPI query_stream(CUstream stream)
     return result;
 }
 
+/* From the first call on each answer about the legacy stream comes late: what has begun meanwhile is not in it. */
+static _Atomic unsigned answers_late; /* microseconds */
+
+EXPORT CUresult CUDAAPI cuNewLateAnswers(unsigned microseconds);
+
+CUresult CUDAAPI cuNewLateAnswers(unsigned microseconds)
+{
+    answers_late = microseconds;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI ask_captured(CUstream stream, CUstreamCaptureStatus *status)
+{
+    BEHIND(cuStreamIsCapturing, "cuStreamIsCapturing", 10000);
+    const CUresult result = cuStreamIsCapturing_behind(stream, status);
+    if (stream == CU_STREAM_LEGACY && answers_late)
+        nanosleep(&(struct timespec){.tv_nsec = (long)answers_late * 1000}, NULL);
+    return result;
+}
+
 /* The next requests to a pool each find that the context has ended, and begun anew, in the middle. Each other one fails
  * for it, in a way that does not say so. */
 static _Atomic int resets_due;
@@ -807,6 +827,8 @@ static const struct {
     OWN("cuStreamQuery", 0, query_stream),
     OWN("cuNewQueries", 0, cuNewQueries),
     OWN("cuNewContextsEnded", 0, cuNewContextsEnded),
+    OWN("cuNewLateAnswers", 0, cuNewLateAnswers),
+    OWN("cuStreamIsCapturing", 0, ask_captured),
     OWN("cuNewBegins", 0, cuNewBegins),
     OWN("cuNewResetsInside", 0, cuNewResetsInside),
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),

@@ -1,0 +1,162 @@
+/* Threads that are to be ended by pthread_cancel: what they call returns, and leaves no lock taken. */
+#define _GNU_SOURCE
+#include "support/driver.h"
+
+#include <strata/strata.h>
+
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 1 << 20, HALF = 40 << 20 /* more than half of the budgets */, PATIENCE = 60 /* s */ };
+
+static strata_runtime *runtime;
+static CUstream stream;
+static char folder[] = "/tmp/strata-cancelled-XXXXXX"; /* of logs, and of the shared budget's file */
+static char first_log[64], later_logs[128];
+
+static void allocate(void)
+{
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, SIZE, stream, &block));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+}
+
+static void be_refused(void)
+{
+    strata_block first, second;
+    check_ok(strata_runtime_allocate(runtime, HALF, stream, &first));
+    assert_int_equal(strata_runtime_allocate(runtime, HALF, stream, &second), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_runtime_deallocate(runtime, &first));
+}
+
+static void flush(void)
+{
+    strata_resource *logging = strata_stack_layer(strata_runtime_stack(runtime), "logging", 0);
+    if (logging)
+        check_ok(strata_logging_flush(logging));
+}
+
+static void make_a_runtime(void)
+{
+    const strata_runtime_config config = {.size = sizeof config, .stack_text = later_logs};
+    strata_runtime *made;
+    check_ok(strata_runtime_create(&config, &made));
+    check_ok(strata_runtime_destroy(made));
+}
+
+static void make_a_service(void)
+{
+    const strata_service_options options = {.stack_text = "pool"};
+    strata_service *service;
+    strata_future *future;
+    check_ok(strata_service_create(&options, &service));
+    check_ok(strata_service_wait_ready(service, UINT64_MAX));
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
+    check_ok(strata_future_wait(future));
+    strata_future_release(future);
+    check_ok(strata_service_destroy(service));
+}
+
+static void (*const calls[])(void) = {allocate, be_refused, flush, make_a_runtime, make_a_service};
+enum { CALLS = sizeof calls / sizeof calls[0] };
+
+typedef struct caller {
+    void (*call)(void);
+    bool ends; /* it is to be ended */
+    bool returned;
+} caller;
+
+static void *call(void *data)
+{
+    caller *self = data;
+    if (self->ends)
+        pthread_cancel(pthread_self());
+    self->call();
+    self->returned = true;
+    return NULL;
+}
+
+static bool returns(void (*function)(void), bool ends)
+{
+    caller self = {function, ends, false};
+    struct timespec end;
+    pthread_t thread;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += PATIENCE;
+    assert_int_equal(pthread_create(&thread, NULL, call, &self), 0);
+    if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
+        fprintf(stderr, "a call does not return\n");
+        _exit(1); /* what it waits for would keep the other tests, too */
+    }
+    return self.returned;
+}
+
+static void check_stack(const char *text)
+{
+    const strata_runtime_config config = {.size = sizeof config, .stack_text = text};
+    check_ok(strata_runtime_create(&config, &runtime));
+    check_ok(strata_runtime_stream_acquire(runtime, &stream));
+    for (size_t i = 0; i < CALLS; i++) {
+        assert_true(returns(calls[i], true));
+        assert_true(returns(calls[i], false));
+    }
+    check_ok(strata_runtime_stream_release(runtime, stream));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static void threads_that_wait_in_a_budget_return(void **state)
+{
+    (void)state;
+    check_stack("budget(limit=64MiB, wait=live, timeout=50ms), pool");
+}
+
+static void threads_that_share_a_budget_return(void **state)
+{
+    (void)state;
+    check_stack("budget(limit=64MiB, shared=cancelled), async");
+}
+
+static void threads_that_record_return(void **state)
+{
+    (void)state;
+    char text[256];
+    snprintf(text, sizeof text, "budget(limit=64MiB), logging(file=%s), statistics(stacks=on), pool", first_log);
+    check_stack(text);
+}
+
+static int find_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder) || setenv("STRATA_SHARED_DIR", folder, 1) != 0)
+        return -1;
+    snprintf(first_log, sizeof first_log, "%s/first.slog", folder);
+    snprintf(later_logs, sizeof later_logs, "logging(file=%s/later.slog, existing=replace), pool", folder);
+    return 0;
+}
+
+static int remove_file(const char *path, const struct stat *facts, int kind, struct FTW *place)
+{
+    (void)facts, (void)kind, (void)place;
+    return remove(path);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_file, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_that_wait_in_a_budget_return),
+        cmocka_unit_test(threads_that_share_a_budget_return),
+        cmocka_unit_test(threads_that_record_return),
+    };
+    return cmocka_run_group_tests(tests, find_folder, remove_folder);
+}
