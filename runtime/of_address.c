@@ -19,16 +19,20 @@ static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strat
     return status;
 }
 
-/* Whether a call of the driver's has made memory there, which such a call frees. Pools map theirs. */
-static bool is_made_by_the_driver(CUdeviceptr address)
+static unsigned long long attribute_of(CUdeviceptr address, CUpointer_attribute attribute)
 {
-    int separate = 0;
-    bool managed = false;
-    CUmemoryPool pool = NULL;
-    strata_cu.PointerGetAttribute(&separate, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
-    strata_cu.PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
-    strata_cu.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
-    return separate || managed || pool;
+    unsigned long long value = 0; /* of booleans the driver may write one byte or four */
+    return strata_cu.PointerGetAttribute(&value, attribute, address) == CUDA_SUCCESS ? value : 0;
+}
+
+/* Whether a call of the driver's has made memory there, which such a call frees. Pools map theirs, seldom where a block
+ * began. */
+static bool is_made_by_the_driver(CUdeviceptr address, const strata_block *block)
+{
+    return attribute_of(address, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) ||
+           attribute_of(address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) ||
+           attribute_of(address, CU_POINTER_ATTRIBUTE_IS_MANAGED) ||
+           attribute_of(block->address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) == block->address;
 }
 
 /* Whether a stack of now has it, also as memory that no block of a user's has, such as a chunk of a pool over `direct`.
@@ -45,12 +49,12 @@ static bool is_held(CUdeviceptr address)
 
 /* Whether the program has got memory from the driver at this address of a block whose device was reset. What outlives
  * the reset in a pool goes back first, once the context has begun anew. */
-static bool is_given_out_since(strata_device *device, CUdeviceptr address)
+static bool is_given_out_since(strata_device *device, CUdeviceptr address, const strata_block *block)
 {
     if (!strata_device_is_active(device))
         return false;
     strata_neighbours_settle_lost(device->ordinal);
-    return is_made_by_the_driver(address) && !is_held(address);
+    return is_made_by_the_driver(address, block) && !is_held(address);
 }
 
 /* Looks in runtimes whose device is lost, or in those whose device is not. False: no block of them contains the
@@ -63,7 +67,7 @@ static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
         out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
         if (out->runtime && strata_device_is_lost(stack->device) == lost &&
             find_in(out->runtime, address, &out->block) == STRATA_SUCCESS &&
-            !(lost && is_given_out_since(stack->device, address)))
+            !(lost && is_given_out_since(stack->device, address, &out->block)))
             return true;
     }
     return false;

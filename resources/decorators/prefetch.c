@@ -45,7 +45,7 @@ static void count(prefetch *self, unsigned which)
 static bool query_managed(prefetch *self, CUdeviceptr address)
 {
     strata_call_scope scope;
-    unsigned char managed = 0; /* a boolean of the driver */
+    unsigned long long managed = 0; /* a boolean, of which the driver may write one byte or four */
     CUresult result = CUDA_ERROR_UNKNOWN;
     strata_error_suppress_begin();
     strata_status status =

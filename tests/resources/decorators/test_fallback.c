@@ -69,9 +69,9 @@ static bool has_managed(void)
 
 static bool is_managed(const strata_block *block)
 {
-    unsigned char managed = 0;
+    unsigned long long managed = 0;
     check_cu(test_cu()->PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, block->address));
-    return managed;
+    return managed != 0;
 }
 
 static unsigned heard; /* by the log callback */

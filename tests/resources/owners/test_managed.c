@@ -19,7 +19,7 @@ static void host_and_device_find_the_same_bytes_at_the_same_address(test_fixture
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 64 * KIB, stream);
-    unsigned char managed = 0;
+    unsigned long long managed = 0;
     check_cu(test_cu()->PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, block.address));
     assert_int_equal(managed, 1);
     test_write(fixture, &block, 0x21, stream);
