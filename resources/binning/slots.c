@@ -189,13 +189,14 @@ static void end_scan(bin *self)
     atomic_fetch_sub_explicit(&self->scans, 1, memory_order_release);
 }
 
-/* Takes complete slots out of a list: a stream's frees complete in order. False: a scan is in progress. The lock is
- * held. */
-static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
+/* Takes complete slots out of a list, from among the `most` oldest of the mixed one: a stream's frees complete in
+ * order. False: a scan is in progress. The lock is held. */
+static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, uint32_t most,
+                                   bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
-    unsigned looked_at = 0;
-    for (bin_slot *slot = list->oldest; slot && looked_at++ < BIN_SCAN_LIMIT; slot = next) {
+    uint32_t looked_at = 0;
+    for (bin_slot *slot = list->oldest; slot && looked_at++ < most; slot = next) {
         next = slot->newer;
         if (is_complete(layer, list, slot)) {
             if (!taken && !try_checkout(self))
@@ -212,12 +213,12 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
 }
 
 /* Takes complete slots out of a list, linked by `older` and checked out; NULL: none. */
-static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
+static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list, uint32_t most)
 {
     bin_slot *chain = NULL;
     while (!bin_free_list_is_empty(list)) {
         strata_spin_take(&list->lock);
-        bool looked = unlink_complete(layer, self, list, &chain);
+        bool looked = unlink_complete(layer, self, list, most, &chain);
         strata_spin_release(&list->lock);
         if (__builtin_expect(looked, 1))
             break;
@@ -401,7 +402,8 @@ static void poll_mixed(const binning *layer, bin_free_list *list)
         poll_point(pending.points[i], NULL);
 }
 
-size_t bin_sweep(const binning *layer, bin *self, bool poll)
+/* As bin_sweep; each look checks the `most` oldest slots of the mixed list. */
+static size_t sweep(const binning *layer, bin *self, bool poll, uint32_t most)
 {
     size_t bytes = 0;
     for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
@@ -416,12 +418,17 @@ size_t bin_sweep(const binning *layer, bin *self, bool poll)
             strata_error_suppress_end(false);
         }
         bin_slot *chain;
-        while ((chain = take_complete(layer, self, list))) { /* a long list takes several rounds */
+        while ((chain = take_complete(layer, self, list, most))) { /* a long list takes several rounds */
             bytes += finish_chain(layer, self, chain);
             bin_checkout_end(self);
         }
     }
     return bytes;
+}
+
+size_t bin_sweep(const binning *layer, bin *self, bool poll)
+{
+    return sweep(layer, self, poll, BIN_SCAN_LIMIT);
 }
 
 static void collect_list(const binning *layer, bin_free_list *list, strata_pending_points *pending)
@@ -433,7 +440,8 @@ static void collect_list(const binning *layer, bin_free_list *list, strata_pendi
 }
 
 /* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay listed, for other threads
- * that wait for all frees. */
+ * that wait for all frees. Meanwhile any number of pending slots may have come to stand before a slot that is now
+ * complete (poll_mixed): all of the mixed list is checked. */
 static strata_status complete_all(const binning *layer, bin *self,
                                   strata_status (*each)(strata_point point, void *device), size_t *bytes)
 {
@@ -448,7 +456,7 @@ static strata_status complete_all(const binning *layer, bin *self,
         end_scan(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
             status = each(pending.points[i], layer->resource.stack->device);
-        *bytes += bin_sweep(layer, self, false);
+        *bytes += sweep(layer, self, false, UINT32_MAX);
     } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
     begin_scan(self); /* waits for other threads' finishes */
     end_scan(self);

@@ -17,6 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* How existing files are opened, by their names in a folder that others may write to. Not through a link; and a FIFO or
+ * a device in a file's place, which is refused once it is open, must not let its open wait. */
+enum { OPEN_EXISTING = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
+
 static const uint64_t file_magic = UINT64_C(0x6567647562617473);  /* "stabudge", little endian */
 static const uint64_t limit_magic = UINT64_C(0x74696d696c617473); /* "stalimit" */
 enum { FILE_VERSION = 3, NAME_MOST = 48 };
@@ -207,7 +211,7 @@ strata_status shared_file_open(const char *path, bool grouped, gid_t group, int 
     const new_file for_all = {.group = group, .mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP};
     *descriptor = -1;
     for (int tries = 0; *descriptor < 0 && tries < 50; tries++) { /* another process may make or remove it */
-        *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        *descriptor = open(path, O_RDWR | OPEN_EXISTING);
         if (*descriptor >= 0 || errno != ENOENT)
             break;
         *descriptor = grouped ? make_for_group(path, &for_all)
@@ -223,7 +227,7 @@ strata_status shared_file_open(const char *path, bool grouped, gid_t group, int 
 strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
                                         struct stat *about)
 {
-    *descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *descriptor = open(path, O_RDWR | OPEN_EXISTING);
     return *descriptor < 0 ? refuse_open(path) : check_rights(*descriptor, path, grouped, group, about);
 }
 
@@ -387,10 +391,10 @@ static int open_limit(const char *path, const new_file *make, bool *writable)
     int descriptor = -1;
     *writable = true;
     for (int tries = 0; descriptor < 0 && tries < 50; tries++) {
-        descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        descriptor = open(path, O_RDWR | OPEN_EXISTING);
         if (descriptor < 0 && errno == EACCES) {
             *writable = false;
-            return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+            return open(path, O_RDONLY | OPEN_EXISTING);
         }
         if (descriptor >= 0 || errno != ENOENT || !make)
             break;

@@ -20,6 +20,10 @@ enum { SLACK_NS = 200000 };
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
+/* The writer whose thread this is; NULL: none. A pthread_t would not tell: a later thread may have that of a writer
+ * that has ended. */
+static _Thread_local const log_writer *of_this_thread;
+
 uint64_t log_writer_dropped(const log_writer *writer)
 {
     return log_rings_dropped(&writer->rings) + atomic_load_explicit(&writer->lost, memory_order_relaxed) +
@@ -262,6 +266,7 @@ static void finish(log_writer *self)
 static void *run(void *data)
 {
     log_writer *self = data;
+    of_this_thread = self;
     strata_last_threads_mark();
     step_back();
     for (;;) {
@@ -292,7 +297,7 @@ static void wake(log_writer *self)
 
 bool log_writer_flush(log_writer *self, unsigned patience_s, uint64_t *lost)
 {
-    if (pthread_equal(pthread_self(), self->thread))
+    if (of_this_thread == self)
         return false;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

@@ -2,8 +2,9 @@
  *
  * Threads that take memory from the heap mark its addresses (resources/chunks/use_marks.h); the thread that ends a
  * window marks those of chunks in use. Calls that go to the heap read the clock: one ends the window, later ones return
- * a few chunks each. Remappable ones go without a wait for the device or a lock; fixed ones go the way of their source,
- * and cuMemFree waits for the device. */
+ * a few chunks each, unless another thread has map_lock. Remappable ones go without a wait for the device. Fixed ones
+ * go the way of their source, outside of the lock, and cuMemFree waits for the device: the call that comes bears that,
+ * as a pool has no thread of its own. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
@@ -81,8 +82,8 @@ static uint32_t next_due(pool *self)
     return 0;
 }
 
-/* Returns a due chunk. Other threads may have returned memory since, so the floor counts again. A pending chunk, and a
- * remappable one while map_lock is taken, stays for another window. */
+/* Returns a due chunk. Other threads may have returned memory since, so the floor counts again. A pending chunk, and
+ * any while map_lock is taken, stays for another window. */
 static strata_status give_back(pool *self, uint32_t number)
 {
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);

@@ -67,38 +67,32 @@ void pool_unmap_formers(pool *self)
 
 /* ---- waiting ---- */
 
-/* Waits for the chunk's latest former place and unmaps it. Drops map_lock meanwhile: no other thread unmaps that place
- * or makes it the chunk's address again. After a reset of the device, the chunk may be gone. */
-static strata_status wait_for_latest(pool *self, uint32_t chunk)
+/* Waits for a point of the chunk's latest former place. Drops map_lock meanwhile: no other thread unmaps that place or
+ * makes it the chunk's address again, but it may drop points there, so each wait is for one. After a reset of the
+ * device, the chunk may be gone. */
+static strata_status wait_at_latest(pool *self, uint32_t chunk, strata_point point)
 {
-    const strata_entry *entry =
-        pool_entry(&self->heap, pool_former_at(&self->store, self->store.chunks[chunk].former)->extent);
     self->store.chunks[chunk].awaited = true;
     strata_lock_release(&self->map_lock);
-    const strata_status status = strata_uses_visit(entry, strata_point_wait, self->device);
+    const strata_status status = strata_point_wait(point, self->device);
     strata_lock_take(&self->map_lock);
     self->store.chunks[chunk].awaited = false;
-    const uint32_t number = self->store.chunks[chunk].former;
-    const uint32_t extent = number ? pool_former_at(&self->store, number)->extent : 0;
-    if (number && pool_is_complete(pool_entry(&self->heap, extent)) &&
-        pool_formers_unmap(&self->store, number) == CUDA_SUCCESS)
-        pool_give_range(self, extent, POOL_HOLE);
     return status;
-}
-
-static CUdeviceptr latest_of(const pool *self, uint32_t chunk)
-{
-    const uint32_t number = self->store.chunks[chunk].former;
-    return number ? pool_former_at(&self->store, number)->address : 0;
 }
 
 strata_status pool_wait_for_formers(pool *self, uint32_t chunk)
 {
+    pool_chunk_store *store = &self->store;
     strata_status status = STRATA_SUCCESS;
-    CUdeviceptr latest;
-    while (status == STRATA_SUCCESS && (latest = latest_of(self, chunk)) != 0) {
-        status = wait_for_latest(self, chunk);
-        if (latest_of(self, chunk) == latest) /* it could not be unmapped */
+    strata_point point, before = 0;
+    for (uint32_t number; status == STRATA_SUCCESS && (number = store->chunks[chunk].former) != 0; before = point) {
+        const uint32_t extent = pool_former_at(store, number)->extent;
+        point = next_point(self, extent);
+        if (point && point != before)
+            status = wait_at_latest(self, chunk, point);
+        else if (!point && pool_formers_unmap(store, number) == CUDA_SUCCESS)
+            pool_give_range(self, extent, POOL_HOLE);
+        else /* the wait did not show completion, or the place stays mapped */
             break;
     }
     return status;

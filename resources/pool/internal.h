@@ -59,7 +59,7 @@ typedef struct pool_release_terms {
     uint64_t keep;
     uint64_t least;
     bool may_wait; /* for unfinished work, once the complete chunks have gone */
-    bool hurried;  /* remappable chunks stay while another thread has map_lock */
+    bool hurried;  /* chunks stay while another thread has map_lock */
 } pool_release_terms;
 
 /* Whether the terms allow a chunk of `chunk_bytes` to go, with `reserved` bytes reserved in all. */

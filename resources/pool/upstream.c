@@ -52,7 +52,10 @@ static void release_ticket(pool *self, pool_ticket ticket)
 static bool take_whole(pool *self, const pool_release_terms *how, uint32_t number, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
-    strata_lock_take(&self->map_lock);
+    if (!how->hurried)
+        strata_lock_take(&self->map_lock);
+    else if (!strata_lock_try(&self->map_lock))
+        return false;
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
     bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held &&
                  pool_may_release(how, self->store.reserved, pool_chunk_bytes(chunk));

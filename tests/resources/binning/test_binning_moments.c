@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <string.h>
 #include <time.h>
 
 #include "support/fixture.h"
@@ -403,6 +404,80 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back(te
     test_free_on(fixture, &block, other);
 }
 
+enum { CROWD = 300 }; /* more than one look at the mixed list checks */
+
+/* Another thread that frees many blocks whose work waits for the same stall, and then requests one. */
+static struct {
+    test_fixture *fixture;
+    CUstream stream, user, other;
+    strata_block blocks[CROWD], got;
+    test_stall *stall;
+    PFN_cuEventSynchronize_v2000 real;
+    bool came, good;
+} crowd;
+
+static void *crowd_in(void *data)
+{
+    (void)data;
+    strata_runtime *runtime = crowd.fixture->runtime;
+    test_make_current();
+    crowd.good = true;
+    for (size_t i = 0; i < CROWD && crowd.good; i++) {
+        const strata_block *block = &crowd.blocks[i];
+        crowd.good = !strata_runtime_prepare_block_use(runtime, block, crowd.user, STRATA_ACCESS_WRITE);
+        if (!crowd.good)
+            break;
+        test_fill(block->address, 0x11, block->bytes, crowd.user);
+        crowd.good = !strata_runtime_finish_block_use(runtime, block, crowd.user, STRATA_ACCESS_WRITE) &&
+                     !strata_runtime_deallocate_on(runtime, block, crowd.stream);
+    }
+    crowd.good = crowd.good && !strata_runtime_allocate(runtime, BYTES, crowd.other, &crowd.got);
+    test_leave_thread();
+    return NULL;
+}
+
+static CUresult CUDAAPI synchronize_behind_a_crowd(CUevent event)
+{
+    pthread_t thread;
+    if (!crowd.came) {
+        crowd.came = true;
+        if (pthread_create(&thread, NULL, crowd_in, NULL) == 0)
+            pthread_join(thread, NULL);
+        test_stall_release(crowd.stall);
+    }
+    return crowd.real(event);
+}
+
+/* While a thread waits for a free, many others come, and a request polls the oldest ones: they then stand last. That
+ * the others are over, too, is not known. */
+static void what_was_waited_for_is_finished_behind_any_number_of_other_frees(test_fixture *fixture)
+{
+    memset(&crowd, 0, sizeof crowd);
+    crowd.fixture = fixture;
+    crowd.stream = pooled(fixture);
+    crowd.user = pooled(fixture);
+    crowd.other = pooled(fixture);
+    CUstream user = pooled(fixture);
+    strata_block freed = test_allocate(fixture, BYTES, crowd.stream);
+    for (size_t i = 0; i < CROWD; i++)
+        crowd.blocks[i] = test_allocate(fixture, BYTES, crowd.stream);
+    crowd.stall = test_stall_begin(user);
+    test_order_after(crowd.user, user);
+    test_write(fixture, &freed, 0x11, user); /* which the free does not come after */
+    test_free_on(fixture, &freed, crowd.stream);
+    crowd.real = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = synchronize_behind_a_crowd;
+    strata_status status = strata_runtime_reap_pending(fixture->runtime);
+    strata_cu.EventSynchronize = crowd.real;
+    const size_t retired = test_usage(fixture).retired_bytes;
+    test_stall_end(crowd.stall);
+    check_ok(status);
+    assert_true(crowd.came && crowd.good);
+    assert_true(crowd.got.address != freed.address);
+    assert_int_equal(retired, (CROWD - 1) * BYTES); /* less the one that serves the request */
+    test_free_on(fixture, &crowd.got, crowd.other);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -412,6 +487,7 @@ int main(void)
         /* not in sweeps: no two runs are the same */
         TEST_CASE(two_threads_that_wait_for_the_same_frees_both_wait),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back),
+        TEST_CASE(what_was_waited_for_is_finished_behind_any_number_of_other_frees),
     };
     static const char *const stacks[] = {"fixed(bytes=64KiB, chunk=64KiB), async"};
     test_open_driver();

@@ -351,6 +351,39 @@ static void a_groups_file_is_shown_to_its_members(void **state)
     check_last_error(STRATA_ERROR_IO, "belongs to another group");
 }
 
+/* The open of a pipe that may only be read would wait for a writer. */
+static void open_with_a_pipe_as_the_limit(void)
+{
+    budget_shared *shared;
+    seen all = {0};
+    const bool root = geteuid() == 0;
+    char number[32];
+    child_check(!root || (setgroups(0, NULL) == 0 && setegid(OUR_GROUP) == 0 && seteuid(SOMEBODY) == 0));
+    snprintf(number, sizeof number, "%u", getegid());
+    child_status(try_open("a", number, &shared), STRATA_ERROR_IO);
+    child_check_words(".limit is not a regular file with one link and the expected size");
+    child_ok(strata_shared_budget_visit(see, &all));
+    child_check(all.count == 1 && all.problems == 1);
+    child_check(strstr(all.problem, ".limit is not a regular file") != NULL);
+    child_check(!root || seteuid(0) == 0);
+}
+
+static void a_pipe_in_place_of_a_groups_limit_is_refused(void **state)
+{
+    char path[SHARED_PATH];
+    const unsigned group = geteuid() == 0 ? OUR_GROUP : getegid();
+    (void)state;
+    make_groups_file(group);
+    path_of('g', group, "a", path);
+    strcat(path, SHARED_LIMIT_SUFFIX);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0440), 0);
+    assert_int_equal(chown(path, (uid_t)-1, group), 0);
+    assert_int_equal(chmod(directory, 0755), 0);
+    in_child(open_with_a_pipe_as_the_limit);
+    assert_int_equal(chmod(directory, 0700), 0);
+}
+
 static void open_for_a_foreign_group(void)
 {
     budget_shared *shared;
@@ -600,6 +633,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(a_group_has_a_name_or_a_number, clear_away),
         cmocka_unit_test_teardown(a_groups_limit_of_another_size_is_refused, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_shown_to_its_members, clear_away),
+        cmocka_unit_test_teardown(a_pipe_in_place_of_a_groups_limit_is_refused, clear_away),
         cmocka_unit_test_teardown(a_file_for_a_group_of_others_is_not_made, clear_away),
         cmocka_unit_test_teardown(a_failing_system_call_is_reported_and_leaves_nothing_behind, clear_away),
         cmocka_unit_test_teardown(a_process_that_lost_the_descriptor_keeps_what_it_has_and_gets_no_more, clear_away),

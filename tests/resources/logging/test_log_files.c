@@ -4,6 +4,7 @@
 #include "support/effort.h"
 #include "support/fixture.h"
 #include "support/log.h"
+#include "support/log_inside.h"
 #include "support/rerun.h"
 
 #include "core/base/timestamp.h"
@@ -683,6 +684,47 @@ static void a_process_that_exits_loses_nothing(void **state)
     }
 }
 
+static strata_resource *flushed_late; /* NULL: in no scenario but the one below */
+
+static void *flush_late(void *data)
+{
+    (void)data;
+    child_ok(strata_logging_flush(flushed_late));
+    return NULL;
+}
+
+/* Runs behind the library's destructor, which has ended the writer. The thread gets the stack of that, and so its
+ * pthread_t. */
+static __attribute__((destructor(101))) void begin_a_thread_late(void)
+{
+    pthread_t thread;
+    if (!flushed_late)
+        return;
+    const log_writer *writer = writer_inside(flushed_late);
+    child_check(!writer->started);
+    child_check(pthread_create(&thread, NULL, flush_late, NULL) == 0);
+    const bool same = pthread_equal(thread, writer->thread);
+    child_check(pthread_join(thread, NULL) == 0);
+    test_child_leave(same ? 0 : 77);
+}
+
+static void flushes_late(void)
+{
+    strata_resource *layers[2];
+    strata_stack *stack;
+    child_ok(strata_logging_create(0, &(strata_logging_options){.callback = keep_records, .callback_data = &kept},
+                                   &layers[0]));
+    child_ok(strata_null_create(0, NULL, &layers[1]));
+    child_ok(strata_stack_build(layers, 2, 0, &stack));
+    flushed_late = layers[0];
+}
+
+static void a_thread_of_the_exit_is_not_taken_for_a_writer_that_has_ended(void **state)
+{
+    (void)state;
+    test_child_run("flushes_late", NULL);
+}
+
 static void forks(void)
 {
     struct stat before, after;
@@ -760,7 +802,7 @@ int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(killed), TEST_SCENARIO(exits),         TEST_SCENARIO(exits_late),
-        TEST_SCENARIO(forks),  TEST_SCENARIO(meets_a_limit),
+        TEST_SCENARIO(forks),  TEST_SCENARIO(meets_a_limit), TEST_SCENARIO(flushes_late),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -787,6 +829,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_everything_that_was_collected, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_process_that_exits_loses_nothing, make_folder, remove_folder),
+        cmocka_unit_test(a_thread_of_the_exit_is_not_taken_for_a_writer_that_has_ended),
         cmocka_unit_test_setup_teardown(a_forked_child_touches_no_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_a_full_disk_refused_is_a_gap_in_a_whole_file, make_folder, remove_folder),
     };

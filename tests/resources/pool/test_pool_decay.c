@@ -1,10 +1,13 @@
 /* pool: returning memory over time, and in a full reap. The test controls the clock of decay (--wrap=clock_gettime): it
  * runs as usual, and jumps on demand. */
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "support/effort.h"
 #include "support/pool.h"
 #include "support/pool_inside.h"
 #include "support/sweep.h"
@@ -689,6 +692,56 @@ static void chunks_that_a_thread_has_made_do_not_decay(test_fixture *fixture)
     remap_while_another_thread_returns_memory(fixture, true, "pool.decay", WINDOW);
 }
 
+/* Another thread with map_lock, until it is told to go on or some time has passed. */
+static struct {
+    pool *inside;
+    sem_t taken, go_on;
+    _Atomic bool left; /* by itself */
+} holder;
+
+static void *hold_lock(void *data)
+{
+    struct timespec until;
+    (void)data;
+    strata_lock_take(&holder.inside->map_lock);
+    sem_post(&holder.taken);
+    __real_clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += test_timeout(5);
+    while (sem_timedwait(&holder.go_on, &until) != 0)
+        if (errno == ETIMEDOUT) {
+            atomic_store(&holder.left, true);
+            break;
+        }
+    strata_lock_release(&holder.inside->map_lock);
+    return NULL;
+}
+
+/* The lock is free when a call looks for due chunks, and taken once it returns one. */
+static void decay_does_not_wait_for_a_thread_that_has_the_lock(test_fixture *fixture)
+{
+    const pool_release_terms hurried = {.hurried = true};
+    pthread_t thread;
+    needs_granule(CHUNK);
+    leave_free(fixture, 8 * MIB, test_stream(fixture, TEST_STREAM_POOL));
+    holder.inside = pool_inside(fixture->runtime);
+    holder.left = false;
+    const size_t before = reserved(fixture);
+    const uint32_t end = chunk_numbers(holder.inside);
+    strata_status status = STRATA_SUCCESS;
+    sem_init(&holder.taken, 0, 0);
+    sem_init(&holder.go_on, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, hold_lock, NULL), 0);
+    sem_wait(&holder.taken);
+    for (uint32_t number = 1; number < end && status == STRATA_SUCCESS; number++)
+        status = holder.inside->kind->give_back_chunk(holder.inside, &hurried, number);
+    const bool waited = atomic_load(&holder.left);
+    sem_post(&holder.go_on);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    assert_true(end > 1 && !waited);
+    assert_int_equal(reserved(fixture), before);
+}
+
 /* ---- options ---- */
 
 static size_t reserved_after_all(strata_runtime *runtime, CUstream stream)
@@ -848,10 +901,13 @@ int main(void)
         TEST_CASE(chunks_that_a_thread_has_made_are_not_returned_by_another),
         TEST_CASE(chunks_that_a_thread_has_made_do_not_decay),
     };
+    static const test_case beside_a_thread[] = {TEST_CASE(decay_does_not_wait_for_a_thread_that_has_the_lock)};
     test_before_clearing = lift_limit;
     test_open_driver();
-    const int failed = test_run_on(all_sources, sizeof all_sources / sizeof all_sources[0], of_any_source,
-                                   sizeof of_any_source / sizeof of_any_source[0]);
+    int failed = test_run_on(all_sources, sizeof all_sources / sizeof all_sources[0], of_any_source,
+                             sizeof of_any_source / sizeof of_any_source[0]);
+    if (!test_is_swept())
+        failed += test_run_on(all_sources, sizeof all_sources / sizeof all_sources[0], beside_a_thread, 1);
     return failed + test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) +
            test_run_on(without_progress, 1, that_wait, sizeof that_wait / sizeof that_wait[0]);
 }

@@ -6,6 +6,7 @@
 
 #include "support/effort.h"
 #include "support/pool.h"
+#include "support/pool_inside.h"
 #include "support/sweep.h"
 
 /* Of 16 MiB, in chunks of 2, with nothing else in the pool:
@@ -413,6 +414,86 @@ static void a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place(tes
     }
 }
 
+enum { READERS = 4, UNKNOWN = 1 };
+
+/* A trim that waits for the work of several streams at one place. */
+static struct {
+    pool *inside;
+    CUstream readers[READERS];
+    test_stall *stall; /* holds them all */
+    CUresult (*synchronize)(CUevent event);
+    unsigned calls;
+    bool good;
+} places;
+
+/* All work is over. At the places that becomes known but for one reader: its point comes to stand where that of another
+ * one was. */
+static void *look_at_places(void *data)
+{
+    (void)data;
+    test_make_current();
+    test_stall_release(places.stall);
+    for (size_t i = 0; i < READERS; i++) {
+        strata_stream_ref reader;
+        test_synchronize(places.readers[i]);
+        const strata_status status = strata_stream_resolve(places.inside->device, places.readers[i], &reader);
+        places.good = places.good && status == STRATA_SUCCESS;
+        if (status == STRATA_SUCCESS && i != UNKNOWN)
+            strata_timeline_poll_up_to_now(reader.timeline);
+    }
+    strata_lock_take(&places.inside->map_lock);
+    pool_unmap_formers(places.inside);
+    strata_lock_release(&places.inside->map_lock);
+    return NULL;
+}
+
+/* While the trim waits for a first point, another thread looks at the places. */
+static CUresult look_and_synchronize(CUevent event)
+{
+    pthread_t thread;
+    if (!places.calls++ && pthread_create(&thread, NULL, look_at_places, NULL) == 0)
+        pthread_join(thread, NULL);
+    return places.synchronize(event);
+}
+
+/* The free leaves the points of the last and the first reader in the entry, and the two others beside it. */
+static void read_behind_a_stall(const scene *made)
+{
+    const CUstream held = test_stream(made->fixture, TEST_STREAM_POOL);
+    places.stall = test_stall_begin(held);
+    for (size_t i = 0; i < READERS; i++) {
+        places.readers[i] = test_stream(made->fixture, TEST_STREAM_POOL);
+        test_order_after(places.readers[i], held);
+        read_head(made->fixture, &made->first, places.readers[i]);
+        read_head(made->fixture, &made->second, places.readers[i]);
+    }
+}
+
+static void a_trim_waits_for_each_stream_beside_a_thread_that_looks_at_former_places(test_fixture *fixture)
+{
+    scene made = begin_scene(fixture, 16 * MIB);
+    strata_block all;
+    places.inside = pool_inside(fixture->runtime);
+    places.calls = 0;
+    places.good = true;
+    read_behind_a_stall(&made);
+    test_free_on(fixture, &made.first, made.stream);
+    test_free_on(fixture, &made.second, made.stream);
+    strata_status status = take(&made, 12 * MIB, &all);
+    if (status == STRATA_SUCCESS)
+        test_free_on(fixture, &all, made.stream);
+    places.synchronize = strata_cu.EventSynchronize;
+    strata_cu.EventSynchronize = look_and_synchronize;
+    if (status == STRATA_SUCCESS)
+        status = strata_runtime_trim(fixture->runtime, 0, NULL);
+    strata_cu.EventSynchronize = places.synchronize;
+    test_stall_end(places.stall);
+    check_ok(status);
+    assert_true(places.calls && places.good);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 4 * MIB);
+    end_scene(&made);
+}
+
 /* In bytes, of the simulated driver. */
 static uint64_t reserved_by_all(void)
 {
@@ -436,8 +517,9 @@ int main(void)
         TEST_CASE(what_moved_moves_again),
     };
     static const test_case beside_a_trim[] = {
-        TEST_CASE(
-            a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place), /* not in sweeps: a fault of its own */
+        /* not in sweeps: a fault of its own, or threads */
+        TEST_CASE(a_failed_move_beside_a_thread_that_waits_leaves_all_in_its_place),
+        TEST_CASE(a_trim_waits_for_each_stream_beside_a_thread_that_looks_at_former_places),
     };
     test_before_clearing = lift_limit;
     test_open_driver();
@@ -448,6 +530,7 @@ int main(void)
     int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]) +
                  test_run_on(stacks, 1, without_limit, 1) + test_run_on(few_addresses, 1, of_addresses, 1);
     if (!test_is_swept())
-        failed += test_run_on(stacks, sizeof stacks / sizeof stacks[0], beside_a_trim, 1);
+        failed += test_run_on(stacks, sizeof stacks / sizeof stacks[0], beside_a_trim,
+                              sizeof beside_a_trim / sizeof beside_a_trim[0]);
     return failed + (!test_is_swept() && reserved_by_all() != before);
 }
