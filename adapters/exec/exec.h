@@ -374,7 +374,9 @@ bool exec_green_wait(CUgreenCtx green, CUevent event);
 /* Notes a capture that begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* Forgets a capture that has ended; true: it was the last one. `own`: of a default stream, its context; else NULL. */
+/* Forgets a capture that has ended; of a default stream, the calling thread's in the context `own`. False: none is
+ * known.
+ */
 bool exec_capture_forget(CUstream stream, CUcontext own);
 
 /* Forgets the streams and captures of a context that is gone. */
