@@ -64,7 +64,7 @@ static void trim_below(budget *self)
     strata_error_suppress_end(false);
 }
 
-/* False after the timeout, and in a deadlock. */
+/* False after the timeout, in a deadlock, and once the device was reset or the driver has shut down. */
 static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
@@ -74,7 +74,8 @@ static bool wait_for_others(budget *self, budget_retry *retry)
             retry->deadline = UINT64_MAX;
         retry->pause = SHORTEST / 2;
     }
-    if (now >= retry->deadline || budget_wait_is_in_vain(self, &retry->waiter, retry->failing, retry->bytes))
+    if (now >= retry->deadline || !strata_device_is_usable_now(self->device) ||
+        budget_wait_is_in_vain(self, &retry->waiter, retry->failing, retry->bytes))
         return false;
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
@@ -139,10 +140,15 @@ static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out
     return made.entry ? fits : still;
 }
 
-static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
+static __attribute__((cold)) strata_status refuse(const budget *self, const budget_retry *retry)
 {
     strata_budget_account *failing = retry->failing;
     strata_budget_usage usage;
+    strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS)
+        status = strata_check_device(self->device);
+    if (status != STRATA_SUCCESS)
+        return status;
     if (failing->shared && shared_is_lost(failing->shared))
         return shared_fail_lost(failing->shared);
     const char *advice = advice_for(retry);
@@ -221,7 +227,7 @@ strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_bloc
         }
     }
     budget_wait_leave(self, &retry->waiter);
-    status = refuse(retry);
+    status = refuse(self, retry);
     if (retry->request)
         strata_request_refused(&self->resource, retry->request, status);
     return status;
