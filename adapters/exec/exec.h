@@ -201,10 +201,14 @@ void exec_device_leave(exec_device *device);
 /* Waits for all work of the context, which is about to end. False: the work outlasts the time limit (last_wait.c). */
 bool exec_device_work_ends(const exec_device *device);
 
-/* Around a call that may end the primary context; begin waits until no thread is between enter and leave. NULL: the
- * device has no stack. */
-void exec_device_end_begin(exec_device *device);
-void exec_device_end_over(exec_device *device);
+/* Around a call that may end the primary context; begin waits until no thread is between enter and leave, where a
+ * request that waits for a budget gives up, and takes part again behind the call. `device`: NULL: it has no stack. */
+typedef struct exec_ending {
+    exec_device *device;
+    struct strata_device *marked; /* of a guarded stack */
+} exec_ending;
+exec_ending exec_device_end_begin(exec_device *device);
+void exec_device_end_over(const exec_ending *ending);
 
 /* Gives up the device's runtime after a reset, and forgets the streams and the passed memory of the context
  * (contexts.c). */
