@@ -367,6 +367,14 @@ static void ends_of_captures_are_seen(void **state)
           "");
 }
 
+/* ---- handles that are given out again ---- */
+
+static void a_pool_with_the_handle_of_one_that_has_ended_is_used(void **state)
+{
+    (void)state;
+    check(run_wider("", "races pools"), 0, "the pool\nits handle, the pool\n900, the pool\nthe stack\n", "");
+}
+
 /* ---- processes and libraries ---- */
 
 /* With what the loader holds while a library is loaded. */
@@ -470,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_request_that_fits_only_behind_waiting_frees_is_served),
         cmocka_unit_test(captures_that_fail_to_begin_or_end_are_known),
         cmocka_unit_test(ends_of_captures_are_seen),
+        cmocka_unit_test(a_pool_with_the_handle_of_one_that_has_ended_is_used),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

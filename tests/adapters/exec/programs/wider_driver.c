@@ -639,6 +639,25 @@ static CUresult CUDAAPI allocate_from_pool(CUdeviceptr *out, size_t bytes, CUmem
     return cuMemAllocFromPoolAsync_behind(out, bytes, pool, stream);
 }
 
+static void (*behind_pool)(void); /* called once a pool has ended, before the call returns */
+
+EXPORT CUresult CUDAAPI cuNewBehindPool(void (*call)(void));
+
+CUresult CUDAAPI cuNewBehindPool(void (*call)(void))
+{
+    behind_pool = call;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI destroy_pool(CUmemoryPool pool)
+{
+    BEHIND(cuMemPoolDestroy, "cuMemPoolDestroy", 11020);
+    const CUresult result = cuMemPoolDestroy_behind(pool);
+    if (result == CUDA_SUCCESS && behind_pool)
+        behind_pool();
+    return result;
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -774,6 +793,8 @@ static const struct {
     OWN("cuNewBegins", 0, cuNewBegins),
     OWN("cuNewResetsInside", 0, cuNewResetsInside),
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
+    OWN("cuNewBehindPool", 0, cuNewBehindPool),
+    OWN("cuMemPoolDestroy", 0, destroy_pool),
     OWN("cuNewEvents", 0, cuNewEvents),
     OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
