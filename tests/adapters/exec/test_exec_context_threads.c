@@ -95,6 +95,13 @@ static void a_request_that_waits_is_ended_by_a_reset(void **state)
                   "");
 }
 
+/* What a refused call has put back is another thread's to take out at once. */
+static void mappings_end_beside_refused_calls(void **state)
+{
+    (void)state;
+    check(run_under("", "races unmaps"), 0, "went on\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +112,7 @@ int main(void)
         cmocka_unit_test(requests_beside_resets_are_served),
         cmocka_unit_test(requests_beside_the_last_release_of_a_context_are_answered),
         cmocka_unit_test(a_request_that_waits_is_ended_by_a_reset),
+        cmocka_unit_test(mappings_end_beside_refused_calls),
     };
     return cmocka_run_group_tests_name("exec_context_threads", tests, find_folders, forget_folders);
 }
