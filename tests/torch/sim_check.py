@@ -3,6 +3,7 @@
 Kernels do not run there, so data moves by copies alone. The simulated driver delays work, and its checker reports work
 that touches memory too early or too late.
 """
+import ctypes
 import gc
 import os
 import resource
@@ -679,6 +680,64 @@ def handles_behind_a_closed_socket():
             pass
     for _ in range(2):
         expect(parts_of(*handle_of(held)[1:]) == 1)
+
+
+CALLBACK = """
+#include <c10/cuda/CUDACachingAllocator.h>
+static bool (*registered)();
+class Callback : public c10::FreeMemoryCallback
+{
+  public:
+    bool Execute() override
+    {
+        return registered && registered();
+    }
+};
+namespace c10
+{
+REGISTER_FREE_MEMORY_CALLBACK("strata_check", Callback)
+}
+extern "C" void set_callback(bool (*callback)())
+{
+    registered = callback;
+}
+"""
+
+
+@check
+def callbacks_run_without_a_lock():
+    """A callback of PyTorch's takes Python's lock, for which a thread waits that asks for the pools."""
+    from strata._torch import compiler
+
+    site = os.path.dirname(torch.__file__)
+    with tempfile.TemporaryDirectory() as work:
+        source, library = os.path.join(work, "callback.cc"), os.path.join(work, "callback.so")
+        with open(source, "w", encoding="ascii") as file:
+            file.write(CALLBACK)
+        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        includes = [f"-I{folder}" for folder in (f"{site}/include", *compiler.cuda_include())]
+        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", *includes, "-o", library, source, f"-L{site}/lib", "-lc10_cuda", "-lc10"], check=True, env=clean)
+        loaded = ctypes.CDLL(library)
+    alive = []
+
+    def ask_on_another_thread():
+        thread = threading.Thread(target=torch.cuda.memory_snapshot, daemon=True)
+        thread.start()
+        thread.join(5)
+        alive.append(thread.is_alive())
+        return False
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_bool)(ask_on_another_thread)
+    loaded.set_callback(callback)
+    signal.alarm(60)  # else a deadlock would last for ever
+    try:
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            expect(is_refused(1 << 24))
+    finally:
+        signal.alarm(0)
+        loaded.set_callback(ctypes.cast(None, ctypes.CFUNCTYPE(ctypes.c_bool)))
+    expect(alive == [False], "a callback ran while the pools were locked", alive)
 
 
 @check
