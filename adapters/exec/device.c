@@ -523,13 +523,19 @@ static strata_device *own_device(const exec_device *device)
     return strata_runtime_stack(device->runtime)->device;
 }
 
-/* Waits while a call is about to end the context, so that a request which gave up for it does not come back first. */
+void exec_device_await_end(const exec_device *device)
+{
+    while (strata_device_is_ending(own_device(device)))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* A request that gave up for a call which is about to end the context does not come back before it. */
 static void read_lock(exec_device *device)
 {
     pthread_rwlock_rdlock(&device->ending);
     while (strata_device_is_ending(own_device(device))) {
         pthread_rwlock_unlock(&device->ending);
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        exec_device_await_end(device);
         pthread_rwlock_rdlock(&device->ending);
     }
 }

@@ -210,6 +210,9 @@ typedef struct exec_ending {
 exec_ending exec_device_end_begin(exec_device *device);
 void exec_device_end_over(const exec_ending *ending);
 
+/* Waits until no such call is under way, of a guarded stack. For a charge that gave up. */
+void exec_device_await_end(const exec_device *device);
+
 /* Gives up the device's runtime after a reset, and forgets the streams and the passed memory of the context
  * (contexts.c). */
 void exec_device_was_reset(int ordinal);
