@@ -23,7 +23,7 @@ static CUstream begin_capture(CUstreamCaptureMode mode)
 static int end_capture(CUstream stream)
 {
     CUgraph made;
-    return DRIVER(cuStreamEndCapture)(stream, &made);
+    return (int)DRIVER(cuStreamEndCapture)(stream, &made);
 }
 
 /* ---- on another thread ---- */
@@ -90,7 +90,7 @@ static void end_with_a_green_context(void)
     CHECK(cuGreenCtxStreamCreate_found(&stream, green, CU_STREAM_NON_BLOCKING, 0));
     CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     say_source("in it", 0);
-    say_source("behind it", cuGreenCtxDestroy_found(green));
+    say_source("behind it", (int)cuGreenCtxDestroy_found(green));
 }
 
 static const named_way ways[] = {
