@@ -321,20 +321,20 @@ static CUresult was_reset(CUdevice device, CUcontext primary, CUresult result)
     return result;
 }
 
-#define PRIMARY_RESET(name)                              \
-    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)   \
-    {                                                    \
-        exec_device *with_stack = stack_of(device);      \
-        settle(with_stack);                              \
-        const CUcontext primary = primary_of(device);    \
-        order_on_other_devices(device, primary);         \
-        mark_ending(primary, true);                      \
-        mark_green_ending(device, true);                 \
-        exec_device_mark_reset(device, true);            \
-        exec_device_end_begin(with_stack);               \
-        const CUresult result = EXEC_CALL(name, device); \
-        exec_device_end_over(with_stack);                \
-        return was_reset(device, primary, result);       \
+#define PRIMARY_RESET(name)                                           \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdevice device)                \
+    {                                                                 \
+        exec_device *with_stack = stack_of(device);                   \
+        settle(with_stack);                                           \
+        const CUcontext primary = primary_of(device);                 \
+        order_on_other_devices(device, primary);                      \
+        mark_ending(primary, true);                                   \
+        mark_green_ending(device, true);                              \
+        exec_device_mark_reset(device, true);                         \
+        const exec_ending ending = exec_device_end_begin(with_stack); \
+        const CUresult result = EXEC_CALL(name, device);              \
+        exec_device_end_over(&ending);                                \
+        return was_reset(device, primary, result);                    \
     }
 
 PRIMARY_RESET(cuDevicePrimaryCtxReset)
@@ -360,9 +360,9 @@ static void end_if_unused(int ordinal)
     if (!exec_green_find(NULL, ordinal, 0, &green)) /* else it holds the context */
         settle(device);
     exec_device_mark_reset(ordinal, true);
-    exec_device_end_begin(device);
+    const exec_ending ending = exec_device_end_begin(device);
     const bool ended = strata_device_give_back(ordinal);
-    exec_device_end_over(device);
+    exec_device_end_over(&ending);
     if (ended)
         exec_device_was_reset(ordinal);
     exec_device_mark_reset(ordinal, false);

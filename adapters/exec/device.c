@@ -15,6 +15,7 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static exec_device devices[EXEC_DEVICES]; /* their mutexes of zeros are unlocked ones, by the ABI of glibc and musl */
 static _Atomic size_t device_bound;       /* above it no device was ever ready; only grows; any thread */
@@ -520,11 +521,33 @@ void exec_device_meet_reset(int ordinal)
         (void)look_for_reset(ordinal);
 }
 
+static strata_device *own_device(const exec_device *device)
+{
+    return strata_runtime_stack(device->runtime)->device;
+}
+
+void exec_device_await_end(const exec_device *device)
+{
+    while (strata_device_is_ending(own_device(device)))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* A request that gave up for a call which is about to end the context does not come back before it. */
+static void read_lock(exec_device *device)
+{
+    pthread_rwlock_rdlock(&device->ending);
+    while (strata_device_is_ending(own_device(device))) {
+        pthread_rwlock_unlock(&device->ending);
+        exec_device_await_end(device);
+        pthread_rwlock_rdlock(&device->ending);
+    }
+}
+
 bool exec_device_enter(exec_device *device)
 {
     if (!device->is_guarded)
         return true;
-    pthread_rwlock_rdlock(&device->ending);
+    read_lock(device);
     if (exec_device_has_its_context(device))
         return true;
     pthread_rwlock_unlock(&device->ending);
@@ -537,16 +560,22 @@ void exec_device_leave(exec_device *device)
         pthread_rwlock_unlock(&device->ending);
 }
 
-void exec_device_end_begin(exec_device *device)
+exec_ending exec_device_end_begin(exec_device *device)
 {
+    exec_ending ending = {.device = device, .marked = device && device->is_guarded ? own_device(device) : NULL};
+    if (ending.marked)
+        strata_device_mark_ending(ending.marked, true);
     if (device)
         pthread_rwlock_wrlock(&device->ending);
+    return ending;
 }
 
-void exec_device_end_over(exec_device *device)
+void exec_device_end_over(const exec_ending *ending)
 {
-    if (device)
-        pthread_rwlock_unlock(&device->ending);
+    if (ending->marked)
+        strata_device_mark_ending(ending->marked, false);
+    if (ending->device)
+        pthread_rwlock_unlock(&ending->device->ending);
 }
 
 /* False: another thread has found the reset before, and built the stack of the new context. */

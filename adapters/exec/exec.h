@@ -203,10 +203,17 @@ void exec_device_leave(exec_device *device);
 /* Waits for all work of the context, which is about to end. False: the work outlasts the time limit (last_wait.c). */
 bool exec_device_work_ends(const exec_device *device);
 
-/* Around a call that may end the primary context; begin waits until no thread is between enter and leave. NULL: the
- * device has no stack. */
-void exec_device_end_begin(exec_device *device);
-void exec_device_end_over(exec_device *device);
+/* Around a call that may end the primary context; begin waits until no thread is between enter and leave, where a
+ * request that waits for a budget gives up, and takes part again behind the call. `device`: NULL: it has no stack. */
+typedef struct exec_ending {
+    exec_device *device;
+    struct strata_device *marked; /* of a guarded stack */
+} exec_ending;
+exec_ending exec_device_end_begin(exec_device *device);
+void exec_device_end_over(const exec_ending *ending);
+
+/* Waits until no such call is under way, of a guarded stack. For a charge that gave up. */
+void exec_device_await_end(const exec_device *device);
 
 /* Gives up the device's runtime after a reset, and forgets the streams and the passed memory of the context
  * (contexts.c). */
@@ -389,7 +396,9 @@ bool exec_green_wait(CUgreenCtx green, CUevent event);
 /* Notes a capture that begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* Forgets a capture that has ended; true: it was the last one. `own`: of a default stream, its context; else NULL. */
+/* Forgets a capture that has ended; of a default stream, the calling thread's in the context `own`. False: none is
+ * known.
+ */
 bool exec_capture_forget(CUstream stream, CUcontext own);
 
 /* Forgets the streams and captures of a context that is gone. */

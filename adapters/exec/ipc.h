@@ -45,8 +45,8 @@ bool exec_ipc_is_same_user(int connection);
 
 /* ---- the process that has the memory (offers.c) ---- */
 
-/* Offers a live block's memory until it is withdrawn; any number of times, always by one handle. Errors: those of
- * strata_pool_export, IO (no socket). */
+/* Offers a live block's memory until it is withdrawn; any number of times, by one handle as long as the program
+ * leaves the socket open. Errors: those of strata_pool_export, IO (no socket). */
 strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle);
 
 /* Whether the handle was made by this process. */

@@ -74,8 +74,9 @@ static void end_taken(mapping *taken, bool ended)
         pthread_mutex_lock(&lock);
         if (!ended)
             HASH_ADD(hh, mappings, address, sizeof entry->address, entry);
+        const bool is_back = !ended && entry->hh.tbl; /* from then on another thread may take it out, and free it */
         pthread_mutex_unlock(&lock);
-        if (!ended && entry->hh.tbl)
+        if (is_back)
             continue;
         exec_passed_drop(EXEC_PHYSICAL, entry->handle);
         strata_host_free(entry);

@@ -22,7 +22,8 @@ typedef struct noticed_stream {
 
 typedef struct captured_stream {
     CUstream handle;
-    CUcontext own; /* the stream's */
+    CUcontext own;    /* the stream's; as above if that was noticed */
+    pthread_t thread; /* that begins the capture; another one means another stream by CU_STREAM_PER_THREAD */
     UT_hash_handle hh;
 } captured_stream;
 
@@ -169,11 +170,12 @@ CUresult exec_capture_answers_free(CUstream stream)
 bool exec_capture_note(CUstream handle, CUcontext own)
 {
     captured_stream *stream = strata_host_zalloc(sizeof *stream);
+    const noticed_stream *known = NULL;
     if (!stream)
         return false;
-    stream->handle = handle;
-    stream->own = own;
     pthread_rwlock_wrlock(&lock);
+    HASH_FIND(hh, noticed, &handle, sizeof handle, known);
+    *stream = (captured_stream){.handle = handle, .own = known ? known->own : own, .thread = pthread_self()};
     HASH_ADD(hh, captured, handle, sizeof stream->handle, stream);
     const bool added = stream->hh.tbl != NULL;
     if (added)
@@ -184,12 +186,18 @@ bool exec_capture_note(CUstream handle, CUcontext own)
     return added;
 }
 
-/* Finds a capture by its stream; with `own`, of that context: default streams have one handle in all contexts. Under
- * the lock. A list is enough, as captures are few. */
+/* Default streams have one handle in all contexts and threads. */
+static bool is_of(const captured_stream *stream, CUstream handle, CUcontext own)
+{
+    return stream->handle == handle &&
+           (!exec_is_default(handle) || (stream->own == own && pthread_equal(stream->thread, pthread_self())));
+}
+
+/* Under the lock. A list is enough, as captures are few. */
 static captured_stream *find_captured(CUstream handle, CUcontext own)
 {
     captured_stream *stream = captured;
-    while (stream && (stream->handle != handle || (own && stream->own != own)))
+    while (stream && !is_of(stream, handle, own))
         stream = stream->hh.next;
     return stream;
 }
@@ -207,5 +215,5 @@ bool exec_capture_forget(CUstream handle, CUcontext own)
         atomic_fetch_sub(&captures, 1);
     }
     pthread_rwlock_unlock(&lock);
-    return found && !exec_captures_under_way();
+    return found;
 }

@@ -28,16 +28,24 @@ struct exec_offer {
     size_t bytes;
     strata_pool_hold *hold;
     struct exec_offer *next;
-} offer;
+};
+
+/* A socket that is listened on, as its thread knows it. */
+typedef struct listening {
+    int file;
+    struct stat facts;
+    sigset_t before; /* signals of the thread that has started it */
+} listening;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exec_offer *offers;                              /* guarded by the lock */
 static uint64_t last_number;                            /* guarded by the lock */
 static _Atomic bool any;                                /* there was an offer; for good */
-static int listener = -1;                               /* written under the lock, before the thread */
-static struct stat listener_facts;                      /* as above */
-static char name[sizeof((exec_ipc_handle *)0)->socket]; /* of the listener; as above */
-static pid_t owner;                                     /* as above; a forked child has no thread */
+static listening listener = {.file = -1};               /* the latest; guarded by the lock */
+static char name[sizeof((exec_ipc_handle *)0)->socket]; /* of the latest listener; guarded by the lock */
+static size_t common;                                   /* bytes that all names of the process begin with; likewise */
+static unsigned listeners;                              /* their number; likewise */
+static pid_t owner;                                     /* of the name; likewise. A forked child has no thread */
 
 socklen_t exec_ipc_address(const char *socket_name, struct sockaddr_un *address)
 {
@@ -115,10 +123,10 @@ static void answer_request(int connection)
 }
 
 /* False: the program has closed the listener's descriptor, and may have another file of that number. */
-static bool is_listener(void)
+static bool is_open(const listening *own)
 {
     struct stat now;
-    return fstat(listener, &now) == 0 && now.st_dev == listener_facts.st_dev && now.st_ino == listener_facts.st_ino;
+    return fstat(own->file, &now) == 0 && now.st_dev == own->facts.st_dev && now.st_ino == own->facts.st_ino;
 }
 
 static bool is_shortage(int error)
@@ -126,40 +134,52 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-/* The thread. While the process has no descriptor left, the connection waits, and the thread tries again. */
-static void *serve(void *data)
+/* While the process has no descriptor left, the connection waits, and the thread tries again. False: the socket is of
+ * no use any more. */
+static bool serve_next(const listening *own)
 {
     enum { LOOK_AGAIN = 200 }; /* ms */
-    strata_last_threads_mark();
-    while (is_listener()) {
-        struct pollfd watched = {.fd = listener, .events = POLLIN};
-        if (poll(&watched, 1, STRATA_LAST_THREADS_LOOK_MS) == 0) {
-            strata_last_threads_look(data);
-            continue;
-        }
-        const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (connection >= 0) {
-            answer_request(connection);
-            close(connection);
-        } else if (is_shortage(errno)) {
-            poll(NULL, 0, LOOK_AGAIN);
-        } else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) {
-            break;
-        }
+    struct pollfd watched = {.fd = own->file, .events = POLLIN};
+    if (poll(&watched, 1, STRATA_LAST_THREADS_LOOK_MS) == 0) {
+        strata_last_threads_look(&own->before);
+        return true;
     }
+    const int connection = accept4(own->file, NULL, NULL, SOCK_CLOEXEC);
+    if (connection >= 0) {
+        answer_request(connection);
+        close(connection);
+        return true;
+    }
+    const int error = errno;
+    if (is_shortage(error))
+        poll(NULL, 0, LOOK_AGAIN);
+    return is_shortage(error) || error == EINTR || error == EAGAIN || error == ECONNABORTED;
+}
+
+/* The thread. The next offer starts another one. */
+static void *serve(void *data)
+{
+    listening *own = data;
+    strata_last_threads_mark();
+    while (is_open(own) && serve_next(own))
+        ;
+    if (is_open(own))
+        close(own->file);
+    strata_host_free(own);
     return NULL;
 }
 
 /* ---- starting ---- */
 
-static bool start_thread(void)
+/* The thread takes no signal. */
+static bool start_thread(listening *own)
 {
-    static sigset_t before; /* the thread's, too */
     pthread_t thread;
     sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&thread, NULL, serve, &before) == 0;
+    pthread_sigmask(SIG_SETMASK, &all, &own->before);
+    const sigset_t before = own->before; /* the thread may end at once */
+    const bool started = pthread_create(&thread, NULL, serve, own) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started)
         pthread_detach(thread);
@@ -170,30 +190,51 @@ static bool listen_on(const char *chosen)
 {
     struct sockaddr_un address;
     const socklen_t length = exec_ipc_address(chosen, &address);
-    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener >= 0 && bind(listener, (const struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
-        fstat(listener, &listener_facts) == 0 && start_thread())
-        return true;
-    if (listener >= 0)
-        close(listener);
-    listener = -1;
+    listening *own = strata_host_zalloc(sizeof *own);
+    if (!own)
+        return false;
+    own->file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (own->file >= 0 && bind(own->file, (const struct sockaddr *)&address, length) == 0 &&
+        listen(own->file, 64) == 0 && fstat(own->file, &own->facts) == 0) {
+        listener = *own;
+        if (start_thread(own))
+            return true;
+    }
+    if (own->file >= 0)
+        close(own->file);
+    strata_host_free(own);
+    listener.file = -1;
     return false;
 }
 
-/* Opens the socket and starts the thread, once. Under the lock. */
-static strata_status start(void)
+/* Chooses what the names of this process begin with. */
+static bool begin_names(void)
 {
     uint64_t secret = 0;
-    if (name[0] && owner == getpid())
+    if (getrandom(&secret, sizeof secret, 0) != sizeof secret)
+        return false;
+    owner = getpid();
+    listeners = 0;
+    common = (size_t)snprintf(name, sizeof name, "strata-ipc-%d-%016llx-", (int)owner, (unsigned long long)secret);
+    return common < sizeof name;
+}
+
+/* Opens the socket and starts the thread; again if the program has closed the socket, whose name its thread may hold
+ * for a moment still. Under the lock. */
+static strata_status start(void)
+{
+    const bool begun = name[0] && owner == getpid();
+    if (begun && is_open(&listener))
         return STRATA_SUCCESS;
-    char chosen[sizeof name];
-    if (getrandom(&secret, sizeof secret, 0) != sizeof secret ||
-        snprintf(chosen, sizeof chosen, "strata-ipc-%d-%016llx", (int)getpid(), (unsigned long long)secret) >=
-            (int)sizeof chosen ||
-        !listen_on(chosen))
+    char chosen[sizeof name] = {0};
+    bool listens = false;
+    if (begun || begin_names()) {
+        const int length = snprintf(chosen, sizeof chosen, "%.*s%u", (int)common, name, ++listeners);
+        listens = length < (int)sizeof chosen && listen_on(chosen);
+    }
+    if (!listens)
         return strata_fail(STRATA_ERROR_IO, "memory cannot be offered to other processes: %s", strerror(errno));
     memcpy(name, chosen, sizeof name);
-    owner = getpid();
     return STRATA_SUCCESS;
 }
 
@@ -262,7 +303,7 @@ strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exe
 bool exec_ipc_is_own(const exec_ipc_handle *handle)
 {
     pthread_mutex_lock(&lock);
-    const bool own = name[0] && owner == getpid() && strcmp(handle->socket, name) == 0;
+    const bool own = name[0] && owner == getpid() && strncmp(handle->socket, name, common) == 0;
     pthread_mutex_unlock(&lock);
     return own;
 }

@@ -229,6 +229,8 @@ static void meet_reset(int ordinal)
         (void)exec_device_start(ordinal);
 }
 
+enum { TRIES = 16 /* of charges that wait while the device is reset, one after the other */ };
+
 CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
 {
     if (charge->device != there)
@@ -239,6 +241,11 @@ CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
     status = take(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
+    for (unsigned tries = 0; status == STRATA_ERROR_DEVICE_RESET && tries < TRIES; tries++) {
+        exec_device_await_end(charge->device);
+        meet_reset(charge->device->ordinal);
+        status = take(charge);
+    }
     return status == STRATA_SUCCESS ? CUDA_SUCCESS : refuse(charge, status);
 }
 

@@ -105,21 +105,48 @@ EXEC_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolP
     return result;
 }
 
-/* The pool is forgotten first: another one may have the handle once the call returns. If it was set for a device, the
- * default pool serves that again. */
+/* A pool that ends is no device's any more, of which the default one serves again. Returns the devices as bits. */
+static uint64_t unset(CUmemoryPool handle)
+{
+    _Static_assert(EXEC_DEVICES <= 64, "a bit for each");
+    uint64_t devices = 0;
+    for (int i = 0; handle && i < EXEC_DEVICES; i++) {
+        CUmemoryPool set = handle;
+        if (atomic_compare_exchange_strong(&own_pools[i], &set, NULL))
+            devices |= UINT64_C(1) << i;
+    }
+    return devices;
+}
+
+static bool driver_has_another(int ordinal, CUmemoryPool pool)
+{
+    CUmemoryPool now = NULL;
+    return strata_cu.DeviceGetMemPool && strata_cu.DeviceGetMemPool(&now, ordinal) == CUDA_SUCCESS && now != pool;
+}
+
+/* After a call that has failed; unless another pool was set meanwhile. */
+static void set_again(CUmemoryPool handle, uint64_t devices)
+{
+    for (int i = 0; i < EXEC_DEVICES; i++) {
+        CUmemoryPool none = NULL;
+        if (devices >> i & 1 && !driver_has_another(i, handle))
+            atomic_compare_exchange_strong(&own_pools[i], &none, handle);
+    }
+}
+
+/* All that is known of the pool is taken out first: another one may have the handle before the call returns. */
 EXEC_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle)
 {
     known_pool *pool = take_out(handle);
+    const uint64_t devices = unset(handle);
     const CUresult result = EXEC_CALL(cuMemPoolDestroy, handle);
-    if (result != CUDA_SUCCESS && pool) {
-        enter(pool);
+    if (result == CUDA_SUCCESS) {
+        strata_host_free(pool);
         return result;
     }
-    for (int i = 0; result == CUDA_SUCCESS && handle && i < EXEC_DEVICES; i++) {
-        CUmemoryPool set = handle;
-        atomic_compare_exchange_strong(&own_pools[i], &set, NULL);
-    }
-    strata_host_free(pool);
+    set_again(handle, devices);
+    if (pool)
+        enter(pool);
     return result;
 }
 

@@ -110,7 +110,9 @@ struct Device {
     /* The pool that requests of the stream go to now; NULL: none. pool_lock is held. */
     PrivatePool *route(cudaStream_t stream);
 
-    /* Allocates from the pool that requests of the stream go to now, if there is one. */
+    /* Allocates from the pool that requests of the stream go to now, if there is one; the first tries once. The refusal
+     * is the caller's to report, without the lock. */
+    Routed try_routed(size_t bytes, cudaStream_t stream, const Context &context);
     Routed allocate_routed(size_t bytes, cudaStream_t stream, const Context &context);
 
     /* Frees a block of a private pool, or lets it wait for its recorded streams. It was taken out of the map. */

@@ -52,8 +52,7 @@ static Event segment_event(TraceEntry::Action action, const Segment &segment)
             segment.pool->id};
 }
 
-/* The refusal is the caller's to report, without the lock. */
-Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context &context)
+Routed Device::try_routed(size_t bytes, cudaStream_t stream, const Context &context)
 {
     std::lock_guard<std::recursive_mutex> guard(pool_lock);
     PrivatePool *from = route(stream);
@@ -63,14 +62,10 @@ Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context 
         free_waiting();
     Segment *made = nullptr;
     Block *block = from->take(bytes, stream, true, context, &made);
-    for (unsigned attempt = 0; !block; attempt++) {
-        const std::string reason = from->allocator
-                                       ? "the pool's own allocator has none, or the memory fraction is used up"
-                                       : strata_last_error()->message;
-        if (is_capturing(stream) || !make_room(attempt))
-            return {nullptr, true, reason};
-        block = from->take(bytes, stream, true, context, &made);
-    }
+    if (!block)
+        return {nullptr, true,
+                from->allocator ? "the pool's own allocator has none, or the memory fraction is used up"
+                                : strata_last_error()->message};
     if (made) {
         std::lock_guard<SpinLock> stats_guard(lock);
         stats.num_device_alloc++;
@@ -78,6 +73,17 @@ Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context 
             history.add(ordinal, segment_event(TraceEntry::Action::SEGMENT_ALLOC, *made), context);
     }
     return {enter(block, context), false, {}};
+}
+
+/* Room is made without the lock: a callback of PyTorch's may wait for Python's lock, whose thread may wait for this
+ * one. Meanwhile routes and pools may change. */
+Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context &context)
+{
+    for (unsigned attempt = 0;; attempt++) {
+        Routed routed = try_routed(bytes, stream, context);
+        if (!routed.refused || is_capturing(stream) || !make_room(attempt))
+            return routed;
+    }
 }
 
 static void complete(Device &device, Block *block)

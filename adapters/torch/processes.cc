@@ -37,7 +37,7 @@ SharedMemory::SharedMemory(const Device &device, const strata_block &block) : ad
                 "Strata: this memory cannot be shared with other processes; the stack needs pool(export=fd): ",
                 strata_last_error()->message);
     try {
-        number_ = offer_parts(parts_of(hold_), &handle_);
+        number_ = offer_parts(parts_of(hold_));
     } catch (...) {
         close_files(parts_of(hold_));
         strata_pool_hold_end(hold_);
@@ -50,6 +50,11 @@ SharedMemory::~SharedMemory()
     withdraw_parts(number_);
     close_files(parts_of(hold_));
     strata_pool_hold_end(hold_);
+}
+
+std::string SharedMemory::handle() const
+{
+    return handle_of(number_);
 }
 
 /* ---- the sender ---- */

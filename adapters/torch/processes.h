@@ -27,15 +27,12 @@ class SharedMemory
     SharedMemory &operator=(const SharedMemory &) = delete;
 
     const CUdeviceptr address;
-    const std::string &handle() const
-    {
-        return handle_;
-    }
+    /* Throws c10::Error. */
+    std::string handle() const;
 
   private:
     strata_pool_hold *hold_ = nullptr;
     uint64_t number_ = 0;
-    std::string handle_;
 };
 
 /* Asks the process that made the handle for the parts. The caller closes the descriptors. Throws c10::Error. */
@@ -44,9 +41,11 @@ SharedParts fetch_parts(const std::string &handle);
 /* Whether the handle is one of Strata's. */
 bool is_handle(const std::string &handle);
 
-/* Gives the descriptors of `parts` to processes of this user that name the handle, until they are withdrawn. The caller
- * keeps the descriptors. Starts the thread if need be. Throws c10::Error. */
-uint64_t offer_parts(const SharedParts &parts, std::string *handle);
+/* Gives the descriptors of `parts` to processes of this user that name a handle of the number, until they are
+ * withdrawn. The caller keeps the descriptors. Handles are good as long as the program leaves the socket open. The
+ * first two start the thread if need be, and throw c10::Error. */
+uint64_t offer_parts(const SharedParts &parts);
+std::string handle_of(uint64_t number);
 void withdraw_parts(uint64_t number);
 
 } // namespace strata_torch

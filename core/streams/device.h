@@ -20,6 +20,7 @@ struct strata_device {
     unsigned long long context_id; /* of the context, which is another after a reset; 0: the driver gives none */
     _Atomic uint64_t asked_at;     /* when strata_check_device_lately asked the driver; any thread, relaxed */
     _Atomic bool lost;             /* the context was reset: its streams, events and memory are gone; any thread */
+    _Atomic uint32_t ending;       /* calls that will end the context once its users have left; any thread */
     bool released; /* of a lost device: its reference to the context went back; guarded by the lock of device.c */
     strata_device_info info;
     struct strata_timeline *legacy;
@@ -70,6 +71,14 @@ static inline strata_status strata_check_device_lately(strata_device *device)
  * retained. The second marks each device that it finds to be lost; true if there was one. */
 bool strata_device_has_its_context(const strata_device *device);
 bool strata_devices_look(void);
+
+/* Around a call that ends the context once all of its users have left: those that wait for other threads give up
+ * meanwhile, since these may wait for that call. */
+void strata_device_mark_ending(strata_device *device, bool begins);
+static inline bool strata_device_is_ending(const strata_device *device)
+{
+    return atomic_load_explicit(&device->ending, memory_order_acquire) != 0;
+}
 
 /* Asks the driver whether the device has a primary context: of a device that is lost, whether it has begun anew. True
  * too if the driver does not say. */

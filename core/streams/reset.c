@@ -38,6 +38,11 @@ void strata_device_abandon(strata_device *device)
     strata_driver_set_reset();
 }
 
+void strata_device_mark_ending(strata_device *device, bool begins)
+{
+    atomic_fetch_add_explicit(&device->ending, begins ? 1 : UINT32_MAX, memory_order_acq_rel);
+}
+
 bool strata_devices_look(void)
 {
     bool found = false;

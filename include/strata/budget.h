@@ -25,7 +25,7 @@ extern "C" {
 typedef struct strata_budget_account strata_budget_account;
 
 /* What a request that does not fit waits for, holding nothing; smaller requests may pass it. A request above an
- * account's limit by itself does not wait. */
+ * account's limit by itself does not wait, and a reset of the device ends all waits (DEVICE_RESET). */
 typedef enum strata_budget_wait {
     STRATA_BUDGET_WAIT_RETIRED = 0, /* for pending frees */
     STRATA_BUDGET_WAIT_NONE,        /* never for the device, in this layer */

@@ -423,10 +423,10 @@ typedef struct budget_retry {
     uint64_t bytes;
     strata_budget_account *failing; /* account without room */
     budget_retry_step next;
-    bool waited;
-    int64_t wait_left; /* nanoseconds, for charges in flight */
-    uint64_t deadline; /* nanoseconds; 0: has not waited */
-    long pause;        /* nanoseconds */
+    bool waited, gave_up; /* the latter as the device's context was about to end */
+    int64_t wait_left;    /* nanoseconds, for charges in flight */
+    uint64_t deadline;    /* nanoseconds; 0: has not waited */
+    long pause;           /* nanoseconds */
     budget_waiter waiter;
 } budget_retry;
 

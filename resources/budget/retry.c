@@ -64,7 +64,8 @@ static void trim_below(budget *self)
     strata_error_suppress_end(false);
 }
 
-/* Waits a moment for frees of other threads. False after the timeout, and in a deadlock. */
+/* Waits a moment for frees of other threads. False after the timeout, in a deadlock, and once the context ends or is
+ * about to. */
 static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
@@ -74,7 +75,9 @@ static bool wait_for_others(budget *self, budget_retry *retry)
             retry->deadline = UINT64_MAX;
         retry->pause = SHORTEST / 2;
     }
-    if (now >= retry->deadline || budget_wait_is_in_vain(self, &retry->waiter, retry->failing, retry->bytes))
+    retry->gave_up = strata_device_is_ending(self->device);
+    if (now >= retry->deadline || retry->gave_up || !strata_device_is_usable_now(self->device) ||
+        budget_wait_is_in_vain(self, &retry->waiter, retry->failing, retry->bytes))
         return false;
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
@@ -140,10 +143,25 @@ static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out
     return made.entry ? fits : still;
 }
 
-static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
+/* Whatever does not fit: an error of a driver that has shut down, or of a device whose context has ended or will. */
+static strata_status check_context(const budget *self, const budget_retry *retry)
+{
+    strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS)
+        status = strata_check_device(self->device);
+    return status == STRATA_SUCCESS && retry->gave_up
+               ? strata_fail(STRATA_ERROR_DEVICE_RESET, "the primary context of device %d is about to end",
+                             self->device->ordinal)
+               : status;
+}
+
+static __attribute__((cold)) strata_status refuse(const budget *self, const budget_retry *retry)
 {
     strata_budget_account *failing = retry->failing;
     strata_budget_usage usage;
+    const strata_status status = check_context(self, retry);
+    if (status != STRATA_SUCCESS)
+        return status;
     if (failing->shared && shared_is_lost(failing->shared))
         return shared_fail_lost(failing->shared);
     const char *advice = advice_for(retry);
@@ -222,7 +240,7 @@ strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_bloc
         }
     }
     budget_wait_leave(self, &retry->waiter);
-    status = refuse(retry);
+    status = refuse(self, retry);
     if (retry->request)
         strata_request_refused(&self->resource, retry->request, status);
     return status;

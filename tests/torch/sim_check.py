@@ -3,12 +3,17 @@
 Kernels do not run there, so data moves by copies alone. The simulated driver delays work, and its checker reports work
 that touches memory too early or too late.
 """
+import ctypes
 import gc
 import os
+import resource
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import torch
 
@@ -572,6 +577,167 @@ def running_out_in_a_pool():
             expect("Tried to allocate 16384.00 GiB" in str(error), error)
         inside = filled(2)
     expect(holds(inside, 2))
+
+
+# ---- handles for other processes ----
+
+
+def handle_of(tensor):
+    """(all that a receiver gets, number of the offer, name of the socket), of memory that no receiver has."""
+    shared = tensor.untyped_storage()._share_cuda_()
+    torch.UntypedStorage._release_ipc_counter(*shared[4:6], device="cuda")
+    handle = shared[1][shared[1].index(b"strata1") + 7 :]
+    return shared, handle[:8], handle[8:]
+
+
+def connected(name):
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    peer.settimeout(5)
+    peer.connect(b"\0" + name)
+    return peer
+
+
+def parts_of(number, name):
+    with connected(name) as peer:
+        peer.send(number)
+        return int.from_bytes(peer.recv(8), sys.byteorder)
+
+
+@check
+def handles_without_a_free_descriptor():
+    held = filled(1, 1000)
+    number, name = handle_of(held)[1:]
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, limits[1]))
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        pass
+    try:
+        peer.connect(b"\0" + name)
+        before = time.process_time()
+        time.sleep(1)
+        spent = time.process_time() - before
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    expect(spent < 0.3, f"the thread took {spent:.1f} s of processor time in a second without descriptors")
+    peer.settimeout(5)
+    peer.send(number)
+    expect(len(peer.recv(8)) == 8)
+    peer.close()
+
+
+@check
+def a_receiver_that_stalls_holds_up_none():
+    held = torch.empty(8192 * MIB, dtype=torch.uint8, device="cuda")  # of more parts than a socket holds messages
+    number, name = handle_of(held)[1:]
+    stalled = connected(name)
+    stalled.send(number)
+    time.sleep(0.5)
+    count = int.from_bytes(stalled.recv(8), sys.byteorder)
+    before = time.monotonic()
+    handle_of(filled(1, 1000))
+    expect(time.monotonic() - before < 2, "a handle waited for a receiver that reads nothing", count)
+    stalled.close()
+
+
+@check
+def a_sender_that_stalls_is_given_up():
+    shared, _, name = handle_of(filled(1, 1000))
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stalling = b"strata-stalls-%0*d" % (len(name) - 14, os.getpid())
+    listener.bind(b"\0" + stalling)
+    listener.listen(1)
+    shared = (shared[0], shared[1].replace(name, stalling), *shared[2:])
+    signal.alarm(30)  # else the call, which keeps Python's lock, would last for ever
+    try:
+        torch.UntypedStorage._new_shared_cuda(*shared)
+        raise AssertionError("memory was mapped that nobody has sent")
+    except RuntimeError as error:
+        expect("does not answer" in str(error), error)
+    finally:
+        signal.alarm(0)
+        listener.close()
+
+
+@check
+def handles_behind_a_closed_socket():
+    """The program closes what it does not know, and with it the socket."""
+    held = filled(1, 1000)
+    number, name = handle_of(held)[1:]
+    expect(parts_of(number, name) == 1)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as found:
+                if found.getsockname() == b"\0" + name:
+                    os.close(descriptor)
+        except OSError:
+            pass
+    for _ in range(2):
+        expect(parts_of(*handle_of(held)[1:]) == 1)
+
+
+CALLBACK = """
+#include <c10/cuda/CUDACachingAllocator.h>
+static bool (*registered)();
+class Callback : public c10::FreeMemoryCallback
+{
+  public:
+    bool Execute() override
+    {
+        return registered && registered();
+    }
+};
+namespace c10
+{
+REGISTER_FREE_MEMORY_CALLBACK("strata_check", Callback)
+}
+extern "C" void set_callback(bool (*callback)())
+{
+    registered = callback;
+}
+"""
+
+
+@check
+def callbacks_run_without_a_lock():
+    """A callback of PyTorch's takes Python's lock, for which a thread waits that asks for the pools."""
+    from strata._torch import compiler
+
+    site = os.path.dirname(torch.__file__)
+    with tempfile.TemporaryDirectory() as work:
+        source, library = os.path.join(work, "callback.cc"), os.path.join(work, "callback.so")
+        with open(source, "w", encoding="ascii") as file:
+            file.write(CALLBACK)
+        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        includes = [f"-I{folder}" for folder in (f"{site}/include", *compiler.cuda_include())]
+        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", *includes, "-o", library, source, f"-L{site}/lib", "-lc10_cuda", "-lc10"], check=True, env=clean)
+        loaded = ctypes.CDLL(library)
+    alive = []
+
+    def ask_on_another_thread():
+        thread = threading.Thread(target=torch.cuda.memory_snapshot, daemon=True)
+        thread.start()
+        thread.join(5)
+        alive.append(thread.is_alive())
+        return False
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_bool)(ask_on_another_thread)
+    loaded.set_callback(callback)
+    signal.alarm(60)  # else a deadlock would last for ever
+    try:
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            expect(is_refused(1 << 24))
+    finally:
+        signal.alarm(0)
+        loaded.set_callback(ctypes.cast(None, ctypes.CFUNCTYPE(ctypes.c_bool)))
+    expect(alive == [False], "a callback ran while the pools were locked", alive)
 
 
 @check

@@ -106,6 +106,25 @@ static void what_threads_pass_on_is_counted(void **state)
     }
 }
 
+/* A request that waits for a budget holds up neither the reset nor, behind that, the free which it waits for. */
+static void a_request_that_waits_is_ended_by_a_reset(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"pool", "guard,pool", "direct"};
+    static const char *const words[] = {"waits linear", "waits managed"};
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
+        for (size_t w = 0; w < 2; w++)
+            check(run_under(text_of("--stack budget(limit=5MiB,wait=live),%s", layers[i]), words[w]), 0, "went on\n",
+                  "");
+}
+
+/* What a refused call has put back is another thread's to take out at once. */
+static void mappings_end_beside_refused_calls(void **state)
+{
+    (void)state;
+    check(run_under("", "races unmaps"), 0, "went on\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +135,8 @@ int main(void)
         cmocka_unit_test(requests_beside_resets_are_served),
         cmocka_unit_test(requests_beside_the_last_release_of_a_context_are_answered),
         cmocka_unit_test(what_threads_pass_on_is_counted),
+        cmocka_unit_test(a_request_that_waits_is_ended_by_a_reset),
+        cmocka_unit_test(mappings_end_beside_refused_calls),
     };
     return cmocka_run_group_tests_name("exec_context_threads", tests, find_folders, forget_folders);
 }

@@ -367,7 +367,29 @@ static void captures_that_fail_to_begin_or_end_are_known(void **state)
     (void)state;
     check_same("", "corners captures", "corners captures");
     check_same("", "corners two-captures", "corners two-captures");
-    check(run_under("--report", "corners captures"), 0, "", "served: 1\n"); /* behind the one that did not begin */
+    check(run_under("--report", "corners captures"), 0, "", "served: 2\n");
+}
+
+/* What ends with a failing call, or with its stream's context, is no capture any more; what does not end still is. */
+static void ends_of_captures_are_seen(void **state)
+{
+    (void)state;
+    check(run_under("", "captures failing"), 0,
+          "before: 0, the stack\nby another thread: 908, the stack\ninvalidated: 901, the stack\n"
+          "not begun: 401, the stack\n",
+          "");
+    check(run_under("", "captures default-streams"), 0,
+          "another thread's: 401, the driver\nof no context: 201, the driver\nits own: 0, the stack\n", "");
+    check(run_wider("", "captures green"), 0, "before: 0, the stack\nin it: 0, the driver\nbehind it: 0, the stack\n",
+          "");
+}
+
+/* ---- handles that are given out again ---- */
+
+static void a_pool_with_the_handle_of_one_that_has_ended_is_used(void **state)
+{
+    (void)state;
+    check(run_wider("", "races pools"), 0, "the pool\nits handle, the pool\n900, the pool\nthe stack\n", "");
 }
 
 /* ---- processes and libraries ---- */
@@ -474,6 +496,8 @@ int main(void)
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
         cmocka_unit_test(a_request_that_fits_only_behind_waiting_frees_is_served),
         cmocka_unit_test(captures_that_fail_to_begin_or_end_are_known),
+        cmocka_unit_test(ends_of_captures_are_seen),
+        cmocka_unit_test(a_pool_with_the_handle_of_one_that_has_ended_is_used),
         cmocka_unit_test(a_report_is_written_while_a_library_is_loaded),
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),

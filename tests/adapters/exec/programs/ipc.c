@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -142,6 +143,37 @@ static int fail_to_offer(void)
     return 0;
 }
 
+static void close_sockets(void)
+{
+    struct stat facts;
+    for (int file = 3; file < 1024; file++)
+        if (fstat(file, &facts) == 0 && S_ISSOCK(facts.st_mode))
+            close(file);
+}
+
+/* The socket of handles is closed with the others; its thread sees it later. */
+static int close_unknown_descriptors(const char *self)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    WIDER(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 12000);
+    CUdeviceptr block, own;
+    CUipcMemHandle first, handle;
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(cuIpcGetMemHandle_found(&first, block));
+    for (unsigned i = 0; i < 2; i++) {
+        close_sockets();
+        sleep(i);
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+        CHECK(DRIVER(cuCtxSynchronize)());
+        CHECK(cuIpcGetMemHandle_found(&handle, block));
+        run_taker(self, MIB, &handle);
+    }
+    printf("the first one, opened here: %d\n", cuIpcOpenMemHandle_v2_found(&own, first, 0));
+    return 0;
+}
+
 /* The thread that answers on the handle's socket keeps no process alive, which exits with its last other thread. */
 static int end_main_first(void)
 {
@@ -177,6 +209,8 @@ int main(int count, char **arguments)
         return wait_without_descriptors();
     if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
         return fail_to_free(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "closed") == 0)
+        return close_unknown_descriptors(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "no-socket") == 0)
         return fail_to_offer();
     if (count > 1)

@@ -693,6 +693,25 @@ CUresult CUDAAPI cuNewContextsEnded(int *count)
     return CUDA_SUCCESS;
 }
 
+static void (*behind_pool)(void); /* called once a pool has ended, before the call returns */
+
+EXPORT CUresult CUDAAPI cuNewBehindPool(void (*call)(void));
+
+CUresult CUDAAPI cuNewBehindPool(void (*call)(void))
+{
+    behind_pool = call;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI destroy_pool(CUmemoryPool pool)
+{
+    BEHIND(cuMemPoolDestroy, "cuMemPoolDestroy", 11020);
+    const CUresult result = cuMemPoolDestroy_behind(pool);
+    if (result == CUDA_SUCCESS && behind_pool)
+        behind_pool();
+    return result;
+}
+
 /* Its streams end long before the call does. */
 static CUresult CUDAAPI destroy_context(CUcontext context)
 {
@@ -834,6 +853,8 @@ static const struct {
     OWN("cuMemAllocFromPoolAsync", 0, allocate_from_pool),
     OWN("cuMemPoolCreate", 0, create_pool),
     OWN("cuNewResetsBesidePools", 0, cuNewResetsBesidePools),
+    OWN("cuNewBehindPool", 0, cuNewBehindPool),
+    OWN("cuMemPoolDestroy", 0, destroy_pool),
     OWN("cuNewEvents", 0, cuNewEvents),
     OWN("cuEventCreate", 0, create_event),
     OWN("cuNewDelay", 0, cuNewDelay),
