@@ -656,7 +656,7 @@ static void child_memory_that_the_driver_has_given_out_since_is_none_of_before(v
 /* Memory of the driver that lies in a block of before, but begins elsewhere. */
 static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
 {
-    enum { TRIES = 64, SMALL = AS_LARGE / 2 };
+    enum { TRIES = 64, HALF = AS_LARGE / 2 };
     scene *of = scene_of_child();
     strata_runtime *next;
     CUdeviceptr taken[TRIES], inside = 0;
@@ -669,7 +669,7 @@ static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
     test_make_current();
     for (int i = 0; i < TRIES; i++) {
-        child_check(strata_cu.MemAlloc(&taken[i], SMALL) == CUDA_SUCCESS);
+        child_check(strata_cu.MemAlloc(&taken[i], HALF) == CUDA_SUCCESS);
         if (taken[i] > of->live.address && taken[i] < of->live.address + AS_LARGE)
             inside = taken[i];
     }
