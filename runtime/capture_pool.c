@@ -104,12 +104,20 @@ static size_t segment_bytes(size_t bytes)
     return bytes <= STRATA_CAPTURE_SEGMENT_SMALL / 2 ? STRATA_CAPTURE_SEGMENT_SMALL : bytes;
 }
 
+/* Drops a stream that nothing has used. A failure is not the request's, and leaves a stream to the context. */
+static __attribute__((cold)) void drop_surplus(const strata_runtime *runtime, CUstream stream)
+{
+    bool gone;
+    strata_error_suppress_begin();
+    strata_internal_stream_destroy(runtime->device, stream, &gone);
+    strata_error_suppress_end(false);
+}
+
 /* The pool's stream, made for its first segment, since many graphs need no memory and there are 65,533 streams. Another
  * thread may be faster. */
 static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
 {
     strata_runtime *runtime = pool->runtime;
-    bool gone;
     strata_captures_lock(&runtime->captures);
     *out = pool->stream;
     strata_captures_unlock(&runtime->captures);
@@ -128,7 +136,9 @@ static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
     }
     *out = pool->stream;
     strata_captures_unlock(&runtime->captures);
-    return first ? STRATA_SUCCESS : strata_internal_stream_destroy(runtime->device, made, &gone);
+    if (!first)
+        drop_surplus(runtime, made);
+    return STRATA_SUCCESS;
 }
 
 static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t alignment)

@@ -819,10 +819,12 @@ static __attribute__((noinline)) strata_status free_between_launches(strata_runt
                                                                      CUstream stream, bool own)
 {
     strata_capture_pool *pool = exclude_launches(runtime, block);
-    const strata_status status = free_kept(runtime, block, stream, own);
     if (!pool)
-        return status;
+        return free_kept(runtime, block, stream, own);
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
+    const strata_status status = free_kept(runtime, block, stream, own);
     strata_lock_release(&pool->launches);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     const strata_status unheld = strata_capture_pool_unhold(pool);
     return status == STRATA_SUCCESS ? unheld : status;
 }

@@ -101,6 +101,7 @@ static strata_status put(strata_capture *capture, void *data)
 {
     update *self = data;
     strata_graph *graph = self->graph;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&graph->pool->launches);
     strata_status status = check_conditionals(graph, capture);
     if (status == STRATA_SUCCESS)
@@ -114,6 +115,7 @@ static strata_status put(strata_capture *capture, void *data)
             refuse_frees(graph);
     }
     strata_lock_release(&graph->pool->launches);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS) {
         strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
         strata_capture_uses_drop(graph->runtime, &old, refusing);
@@ -305,6 +307,7 @@ static strata_status change_node(strata_graph *graph, CUgraphNode node, const ch
     if (status != STRATA_SUCCESS)
         return status;
     strata_capture_uses added = {0};
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&graph->pool->launches);
     status = keep_all(graph, blocks, count, &added);
     if (status == STRATA_SUCCESS)
@@ -313,6 +316,7 @@ static strata_status change_node(strata_graph *graph, CUgraphNode node, const ch
         take_added(graph, blocks, count, &added);
     const bool refusing = graph->refusing;
     strata_lock_release(&graph->pool->launches);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     strata_error_suppress_begin(); /* what was freed meanwhile and cannot be freed now is tried again by other calls */
     strata_capture_uses_drop(graph->runtime, &added, refusing);
     strata_error_suppress_end(false);

@@ -130,6 +130,7 @@ bool strata_captured_launch(strata_graph *graph, CUstream stream, strata_status 
     *status = strata_capture_ask(graph->runtime->device, stream, &front);
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&graph->pool->launches);
     *status = check_child(graph, &front);
     if (*status == STRATA_SUCCESS)
@@ -139,5 +140,6 @@ bool strata_captured_launch(strata_graph *graph, CUstream stream, strata_status 
     if (*status == STRATA_SUCCESS)
         *status = finish(graph, stream);
     strata_lock_release(&graph->pool->launches);
+    strata_error_suppress_end(*status != STRATA_SUCCESS);
     return true;
 }

@@ -128,7 +128,7 @@ strata_status strata_graph_uses_wait(const strata_graph_uses *uses, const strata
         return uses->count ? wait_from(uses, 0, runtime, stream) : STRATA_SUCCESS;
     while (first < uses->count && strata_uses_are_settled(uses->items[first].entry, point, uses->items[first].access))
         first++;
-    if (first == uses->count && !timeline->early)
+    if (first == uses->count && !strata_timeline_is_early(timeline))
         *noted = point;
     while (first < uses->count &&
            strata_uses_need_no_wait(uses->items[first].entry, timeline, uses->items[first].access))
@@ -174,7 +174,7 @@ strata_status strata_graph_uses_note(const strata_graph_uses *uses, const strata
     strata_timeline *timeline = strata_known_timeline(runtime->device, handle);
     if (!uses->count || (noted && timeline && strata_timeline_now(timeline) == noted))
         return STRATA_SUCCESS;
-    if (!timeline || timeline->early)
+    if (!timeline || strata_timeline_is_early(timeline))
         return note_with_event(uses, runtime, handle);
     const strata_stream_ref stream = {.timeline = timeline, .device = runtime->device, .handle = handle, .known = true};
     return note_all(uses, runtime, &stream);

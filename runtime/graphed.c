@@ -245,11 +245,13 @@ strata_status strata_graphed_call(strata_graphed *graphed, CUstream stream, cons
     strata_status status = strata_check_runtime_now(graphed->runtime);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&graphed->calls);
     status = copy_inputs(graphed, inputs, stream);
     if (status == STRATA_SUCCESS)
         status = strata_graph_launch(graphed->graph, stream);
     strata_lock_release(&graphed->calls);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 

@@ -186,6 +186,14 @@ static strata_status launch_now(strata_graph *graph, CUstream stream)
                                                        graph->nodes, strata_stream_hint(result));
 }
 
+/* Cancels after a failure, whose error stays in force. */
+static void cancel(strata_launch *launch)
+{
+    const strata_error failed = *strata_error_in_force();
+    strata_launch_cancel(launch);
+    *strata_error_begin(failed.status) = failed;
+}
+
 /* Launches through the launch recorder, so that every layer hears of the uses. *again: a block of the pool was freed
  * meanwhile; the caller tries again without it. */
 static strata_status launch_through_layers(strata_graph *graph, CUstream stream, bool *again)
@@ -206,11 +214,11 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
     }
     if (status == STRATA_SUCCESS) {
         status = launch_now(graph, stream);
-        const strata_status ended =
-            status == STRATA_SUCCESS ? strata_launch_commit(&launch) : strata_launch_cancel(&launch);
         if (status == STRATA_SUCCESS) {
             count_launch(graph);
-            status = ended;
+            status = strata_launch_commit(&launch);
+        } else {
+            cancel(&launch);
         }
     }
     strata_launch_end(&launch);
@@ -322,9 +330,11 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
         return status;
     if (strata_captures_any(graph->runtime) && strata_captured_launch(graph, stream, &status))
         return status;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     lock_launches(graph);
     status = launch_tracked(graph, stream);
     unlock_launches(graph, graph->uses.part_count);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     strata_graph_tell(graph, STRATA_GRAPH_EVENT_LAUNCH, stream, status);
     strata_references_free_deferred(graph->runtime); /* of memory that the launch had prepared */
     return status;

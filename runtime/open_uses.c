@@ -89,7 +89,15 @@ static named_block *add_block(strata_open_uses *all, strata_block_id id)
     return one;
 }
 
-/* The slot's uses. Those of an earlier block are dropped: it was freed while another thread named a stream for it. */
+/* Whether the slot has uses of a later block, so that this one is freed. */
+static bool has_later(const strata_open_uses *all, strata_block_id id)
+{
+    const named_block *one = find(all, id.slot);
+    return one && one->generation > id.generation;
+}
+
+/* The slot's uses, which are not a later block's. Those of an earlier block are dropped: it was freed while another
+ * thread named a stream for it. */
 static named_block *find_or_add(strata_open_uses *all, strata_block_id id)
 {
     named_block *one = find(all, id.slot);
@@ -142,14 +150,19 @@ static bool is_known_already(strata_open_uses *all, const strata_block *block, c
     return named;
 }
 
-static strata_status add(strata_open_uses *all, const strata_block *block, const open_use *use)
+/* The block may have been freed since it was checked, and its slot used again. */
+static strata_status add(strata_runtime *runtime, const strata_block *block, const open_use *use)
 {
+    strata_open_uses *all = &runtime->open_uses;
     strata_lock_take(&all->lock);
-    named_block *one = find_or_add(all, block->id);
+    const bool late = has_later(all, block->id);
+    named_block *one = late ? NULL : find_or_add(all, block->id);
     const bool added = one && (is_named(one, use) || add_use(one, use));
     if (one && !one->count)
         erase(all, one);
     strata_lock_release(&all->lock);
+    if (late)
+        return strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE);
     return added ? STRATA_SUCCESS : strata_fail_host_memory("a stream that uses a block until its free");
 }
 
@@ -194,7 +207,7 @@ strata_status strata_runtime_use_until_free(strata_runtime *runtime, const strat
     const open_use use = use_on(&ref);
     if (is_known_already(&runtime->open_uses, block, &use))
         return STRATA_SUCCESS;
-    status = add(&runtime->open_uses, block, &use);
+    status = add(runtime, block, &use);
     atomic_store_explicit(&runtime->captures.used, true, memory_order_release);
     return status;
 }

@@ -85,6 +85,7 @@ static strata_status refuse_ending(strata_service_graph *graph)
 /* Submits the request that ends the recording: it has ended once that is in the queue, and not if it is refused. */
 static strata_status end_recording(strata_service_graph *graph, strata_future *request, strata_future **out)
 {
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&graph->lock);
     const bool may = may_end(graph);
     strata_status status = STRATA_SUCCESS;
@@ -95,6 +96,7 @@ static strata_status end_recording(strata_service_graph *graph, strata_future *r
         graph->ended = status == STRATA_SUCCESS;
     }
     strata_lock_release(&graph->lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (may)
         return status;
     service_request_drop(request);

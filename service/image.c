@@ -57,12 +57,39 @@ static bool lies_within(uint64_t offset, uint64_t bytes, size_t all)
 
 static bool has_table(uint64_t offset, uint64_t count, uint64_t entry_bytes, uint64_t expected, size_t all)
 {
-    return !count || (entry_bytes == expected && lies_within(offset, count * entry_bytes, all));
+    return !count || (entry_bytes == expected && count <= all / expected && lies_within(offset, count * expected, all));
 }
 
-static bool sections_are_whole(const unsigned char *image, size_t bytes, const Elf64_Ehdr *head)
+/* Lengths of an ELF file's tables. */
+typedef struct elf_counts {
+    uint64_t sections, segments, names; /* the last is the number of the section with their names */
+} elf_counts;
+
+/* Reads the lengths, of which the first section has those that the head has no room for ("extended numbering" of the
+ * ELF specification). False: they are not in the file, or would have had room. */
+static bool read_counts(const unsigned char *image, size_t bytes, const Elf64_Ehdr *head, elf_counts *counts)
 {
-    for (size_t i = 0; i < head->e_shnum; i++) {
+    Elf64_Shdr first;
+    const bool extended =
+        (!head->e_shnum && head->e_shoff) || head->e_phnum == PN_XNUM || head->e_shstrndx == SHN_XINDEX;
+    *counts = (elf_counts){.sections = head->e_shnum, .segments = head->e_phnum, .names = head->e_shstrndx};
+    if (!extended)
+        return true;
+    if (!head->e_shoff || !lies_within(head->e_shoff, sizeof first, bytes))
+        return false;
+    memcpy(&first, image + head->e_shoff, sizeof first);
+    if (!head->e_shnum)
+        counts->sections = first.sh_size;
+    if (head->e_phnum == PN_XNUM)
+        counts->segments = first.sh_info;
+    if (head->e_shstrndx == SHN_XINDEX)
+        counts->names = first.sh_link;
+    return counts->sections && counts->segments >= head->e_phnum;
+}
+
+static bool sections_are_whole(const unsigned char *image, size_t bytes, const Elf64_Ehdr *head, uint64_t count)
+{
+    for (size_t i = 0; i < count; i++) {
         Elf64_Shdr section;
         memcpy(&section, image + head->e_shoff + i * sizeof section, sizeof section);
         if (section.sh_type != SHT_NOBITS && !lies_within(section.sh_offset, section.sh_size, bytes))
@@ -71,9 +98,9 @@ static bool sections_are_whole(const unsigned char *image, size_t bytes, const E
     return true;
 }
 
-static bool segments_are_whole(const unsigned char *image, size_t bytes, const Elf64_Ehdr *head)
+static bool segments_are_whole(const unsigned char *image, size_t bytes, const Elf64_Ehdr *head, uint64_t count)
 {
-    for (size_t i = 0; i < head->e_phnum; i++) {
+    for (size_t i = 0; i < count; i++) {
         Elf64_Phdr segment;
         memcpy(&segment, image + head->e_phoff + i * sizeof segment, sizeof segment);
         if (!lies_within(segment.p_offset, segment.p_filesz, bytes))
@@ -85,14 +112,17 @@ static bool segments_are_whole(const unsigned char *image, size_t bytes, const E
 static bool cubin_is_whole(const unsigned char *image, size_t bytes)
 {
     Elf64_Ehdr head;
+    elf_counts counts;
     if (bytes < sizeof head)
         return false;
     memcpy(&head, image, sizeof head);
     return head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_ident[EI_DATA] == ELFDATA2LSB &&
-           has_table(head.e_shoff, head.e_shnum, head.e_shentsize, sizeof(Elf64_Shdr), bytes) &&
-           has_table(head.e_phoff, head.e_phnum, head.e_phentsize, sizeof(Elf64_Phdr), bytes) &&
-           (!head.e_shnum || head.e_shstrndx < head.e_shnum) && sections_are_whole(image, bytes, &head) &&
-           segments_are_whole(image, bytes, &head);
+           read_counts(image, bytes, &head, &counts) &&
+           has_table(head.e_shoff, counts.sections, head.e_shentsize, sizeof(Elf64_Shdr), bytes) &&
+           has_table(head.e_phoff, counts.segments, head.e_phentsize, sizeof(Elf64_Phdr), bytes) &&
+           (!counts.sections || counts.names < counts.sections) &&
+           sections_are_whole(image, bytes, &head, counts.sections) &&
+           segments_are_whole(image, bytes, &head, counts.segments);
 }
 
 /* Sets *entry to the entry at *at of a fatbin, and *at behind it. False: there is none, or it is not whole; *at is then

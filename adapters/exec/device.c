@@ -526,7 +526,7 @@ static strata_device *own_device(const exec_device *device)
     return strata_runtime_stack(device->runtime)->device;
 }
 
-void exec_device_await_end(const exec_device *device)
+void exec_device_await_ended(const exec_device *device)
 {
     while (strata_device_is_ending(own_device(device)))
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
@@ -538,7 +538,7 @@ static void read_lock(exec_device *device)
     pthread_rwlock_rdlock(&device->ending);
     while (strata_device_is_ending(own_device(device))) {
         pthread_rwlock_unlock(&device->ending);
-        exec_device_await_end(device);
+        exec_device_await_ended(device);
         pthread_rwlock_rdlock(&device->ending);
     }
 }

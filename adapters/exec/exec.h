@@ -213,7 +213,7 @@ exec_ending exec_device_end_begin(exec_device *device);
 void exec_device_end_over(const exec_ending *ending);
 
 /* Waits until no such call is under way, of a guarded stack. For a charge that gave up. */
-void exec_device_await_end(const exec_device *device);
+void exec_device_await_ended(const exec_device *device);
 
 /* Gives up the device's runtime after a reset, and forgets the streams and the passed memory of the context
  * (contexts.c). */

@@ -242,7 +242,7 @@ CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
     for (unsigned tries = 0; status == STRATA_ERROR_DEVICE_RESET && tries < TRIES; tries++) {
-        exec_device_await_end(charge->device);
+        exec_device_await_ended(charge->device);
         meet_reset(charge->device->ordinal);
         status = take(charge);
     }

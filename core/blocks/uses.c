@@ -435,7 +435,8 @@ static strata_status record_on(strata_table *table, strata_entry *entry, const s
 static strata_status record_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
                                     const strata_stream_ref *stream, strata_access access)
 {
-    const bool plain = stream->known && !stream->timeline->early; /* no driver call; preparing made room */
+    /* no driver call; preparing made room */
+    const bool plain = stream->known && !strata_timeline_is_early(stream->timeline);
     if (!plain)
         strata_error_suppress_begin();
     strata_status status = record_on(table, entry, block, stream, access);
@@ -523,7 +524,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
         return finish_unidentified(table, entry, block, handle, status);
     strata_point point = strata_timeline_now(stream.timeline);
     bool fast = finish_is_fast(entry, block->id.generation, point, access) &&
-                (stream.known ? !stream.timeline->early : strata_timeline_rerecord(&stream, point));
+                (stream.known ? !strata_timeline_is_early(stream.timeline) : strata_timeline_rerecord(&stream, point));
     if (__builtin_expect(!fast, 0))
         return finish_slow(table, entry, block, &stream, access);
     unpin_own(entry);

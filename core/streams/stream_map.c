@@ -170,7 +170,7 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     timeline->device = device;
     timeline->kind = STRATA_TIMELINE_KNOWN;
     timeline->stream = handle;
-    timeline->early = early;
+    atomic_store_explicit(&timeline->early, early, memory_order_relaxed);
     timeline->of_device = true;
     atomic_store_explicit(&timeline->stream_id, 0, memory_order_release);
     atomic_store_explicit(&timeline->known_as, early ? STRATA_NO_STREAM : handle, memory_order_release);

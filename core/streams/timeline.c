@@ -74,7 +74,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     timeline->device = device;
     timeline->kind = kind;
     timeline->stream = stream;
-    timeline->early = false;
+    atomic_store_explicit(&timeline->early, false, memory_order_relaxed);
     timeline->of_device = kind == STRATA_TIMELINE_KNOWN;
     atomic_store_explicit(&timeline->stream_id, id, memory_order_release);
     strata_spin_release(&timeline->lock);

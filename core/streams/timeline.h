@@ -45,7 +45,9 @@ typedef struct strata_timeline {
     _Atomic uint32_t holders;   /* raised under the lock, lowered by any thread */
     _Atomic(CUstream) known_as; /* the handle (NULL: the legacy stream) while known and not `early`, else
                                    STRATA_NO_STREAM; written under the map's lock, read by any thread */
-    bool early;                 /* known: each launch closes the epoch; written before the stream becomes known */
+    _Atomic bool early;         /* known: each launch closes the epoch; written under the lock before the stream becomes
+                                   known, read by any thread, relaxed: a use that began before a reset may still read it
+                                   when the timeline is the next stream's */
     strata_timeline_kind kind;  /* the rest is guarded by the lock */
     CUstream stream;            /* while KNOWN */
     strata_device *device;      /* whose events the stream accepts */
@@ -111,6 +113,11 @@ static inline strata_timeline *strata_timeline_of(strata_point point)
 static inline bool strata_timeline_is_late(const strata_timeline *timeline, CUstream handle)
 {
     return atomic_load_explicit(&timeline->known_as, memory_order_acquire) == handle;
+}
+
+static inline bool strata_timeline_is_early(const strata_timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->early, memory_order_relaxed);
 }
 
 static inline strata_point strata_timeline_now(const strata_timeline *timeline)

@@ -66,12 +66,12 @@ strata_status strata_use_record_begin_on(strata_use_record *record, const strata
 
 strata_status strata_timeline_close_early(strata_timeline *timeline, CUstream handle)
 {
-    if (!timeline->early)
+    if (!strata_timeline_is_early(timeline))
         return STRATA_SUCCESS;
     strata_status status = STRATA_SUCCESS;
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
-    if (timeline->kind == STRATA_TIMELINE_KNOWN &&
+    if (timeline->kind == STRATA_TIMELINE_KNOWN && timeline->stream == handle &&
         (status = strata_check_device_now(timeline->device)) == STRATA_SUCCESS)
         status = strata_timeline_record(timeline, handle);
     strata_spin_release(&timeline->lock);

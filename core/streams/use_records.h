@@ -29,7 +29,7 @@ static inline strata_status strata_use_record_begin(strata_use_record *record, s
 
 static inline strata_status strata_use_record_end(strata_use_record *record)
 {
-    bool nothing = record->stream.known && !record->stream.timeline->early;
+    bool nothing = record->stream.known && !strata_timeline_is_early(record->stream.timeline);
     return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_use_record_end_slow(record);
 }
 
@@ -52,8 +52,8 @@ void strata_use_record_clock_done(const strata_use_record *record, strata_clock 
 strata_status strata_stream_resolve_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream,
                                              bool *held);
 
-/* Records the event of a known stream with early events, and does nothing for another one. Without memory for the event
- * it is recorded later: when a wait needs it. */
+/* Records the event of a known stream with early events, and does nothing for another one, nor if the timeline is
+ * another stream's now, since a reset. Without memory for the event it is recorded later: when a wait needs it. */
 strata_status strata_timeline_close_early(strata_timeline *timeline, CUstream handle);
 
 #endif

@@ -358,7 +358,8 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
     if (__builtin_expect(!of, 0))
         return pass(self, request, out);
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
-    bin_free_list *list = timeline && !timeline->early ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_free_list *list =
+        timeline && !strata_timeline_is_early(timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     bin_slot *slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
     if (__builtin_expect(slot != NULL, 1)) {
         if (__builtin_expect(hand_out_again(self, of, slot, timeline, request, out), 1))

@@ -199,6 +199,7 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     strata_status status = shared_file_path(terms, grouped, group, path);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&files_lock);
     status = find_open(path, out);
     if (status == STRATA_SUCCESS && !*out)
@@ -206,6 +207,7 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     else if (*out && !shared_slot_of(*out) && (status = join(*out, terms)) != STRATA_SUCCESS)
         *out = NULL;
     strata_lock_release(&files_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS && terms->limit && terms->limit != shared_limit(*out))
         report_other_limit(*out, terms);
     return status;
@@ -234,11 +236,13 @@ static strata_status open_existing(const char *path, bool grouped, gid_t group, 
 
 strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out)
 {
+    strata_error_suppress_begin(); /* as above */
     strata_lock_take(&files_lock);
     strata_status status = find_open(path, out);
     if (status == STRATA_SUCCESS && !*out)
         status = open_existing(path, grouped, (gid_t)group, out);
     strata_lock_release(&files_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 

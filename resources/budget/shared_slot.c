@@ -212,6 +212,7 @@ strata_status shared_remove(budget_shared *shared)
     strata_status status = STRATA_SUCCESS;
     if (!shared_lock_file(shared))
         return shared_file_refuse(shared->path, "locked");
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     shared_free_dead_slots(shared);
     uint32_t processes = count_processes(shared);
     if (processes)
@@ -220,5 +221,6 @@ strata_status shared_remove(budget_shared *shared)
     else
         status = shared_file_remove(shared->path);
     shared_unlock_file(shared);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }

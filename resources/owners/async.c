@@ -207,7 +207,7 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
 {
     async *self = (async *)resource;
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
-    bool fast = timeline && !timeline->early && request->bytes && request->alignment <= ALIGNMENT;
+    bool fast = timeline && !strata_timeline_is_early(timeline) && request->bytes && request->alignment <= ALIGNMENT;
     if (__builtin_expect(!fast, 0))
         return allocate_slow(self, request, out);
     CUdeviceptr address = 0;

@@ -102,7 +102,7 @@ static strata_status null_allocate(strata_resource *resource, const strata_reque
     strata_block_fill(out, request, address, request->bytes,
                       request->alignment > LEAST_ALIGNMENT ? request->alignment : LEAST_ALIGNMENT);
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
-    if (__builtin_expect(timeline && !timeline->early, 1)) {
+    if (__builtin_expect(timeline && !strata_timeline_is_early(timeline), 1)) {
         strata_entry_publish(table, slot, timeline, true, out);
     } else {
         strata_status status = publish_slow(self, slot, out);

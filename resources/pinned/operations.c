@@ -75,8 +75,8 @@ static strata_status pinned_allocate(strata_resource *resource, const strata_req
     pinned *self = (pinned *)resource;
     uint32_t slot;
     strata_timeline *timeline = strata_known_timeline(self->device, request->stream);
-    const bool fast = timeline && !timeline->early && request->bytes && request->alignment <= PINNED_UNIT &&
-                      !strata_capture_frees_any(&resource->stack->capture_frees);
+    const bool fast = timeline && !strata_timeline_is_early(timeline) && request->bytes &&
+                      request->alignment <= PINNED_UNIT && !strata_capture_frees_any(&resource->stack->capture_frees);
     if (__builtin_expect(!fast, 0))
         return allocate_slow(self, request, out);
     const strata_status status = take_slot(self, request, &slot);
@@ -170,7 +170,7 @@ static strata_status pinned_deallocate(strata_resource *resource, const strata_b
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    const bool fast = timeline && !timeline->early && !strata_call_scope_for(stream) &&
+    const bool fast = timeline && !strata_timeline_is_early(timeline) && !strata_call_scope_for(stream) &&
                       !strata_capture_frees_any(&resource->stack->capture_frees) &&
                       !atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed);
     if (__builtin_expect(!fast, 0))

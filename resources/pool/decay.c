@@ -167,15 +167,10 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     if (nanoseconds && self->deterministic)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "pool: decay depends on the clock and cannot be combined with deterministic");
-    strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
     pool_use_marks *marks = marks_of(self);
-    if (nanoseconds && !marks) {
-        marks = strata_host_zalloc(sizeof *marks);
-        if (!marks)
-            status = strata_fail_host_memory("a pool's decay");
-    }
-    if (status == STRATA_SUCCESS) {
+    const bool short_of_memory = nanoseconds && !marks && !(marks = strata_host_zalloc(sizeof *marks));
+    if (!short_of_memory) {
         if (marks)
             pool_mark_all(marks);
         atomic_store_explicit(&decay->marks, marks, memory_order_release);
@@ -184,5 +179,5 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
     }
     strata_lock_release(&self->map_lock);
-    return status;
+    return short_of_memory ? strata_fail_host_memory("a pool's decay") : STRATA_SUCCESS;
 }

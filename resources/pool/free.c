@@ -256,7 +256,7 @@ static void keep_used_block(pool *self, pool_thread_cache *local, strata_timelin
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
-    if (timeline->early || !alloc_stream_was_known(entry))
+    if (strata_timeline_is_early(timeline) || !alloc_stream_was_known(entry))
         return free_slow(self, entry, block, handle);
     pool_stream_cache_open(self, local, timeline);
     pool_stream_cache *cache = pool_stream_cache_find(local, timeline, handle);

@@ -69,6 +69,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
                            "this pool's memory cannot be exported: make it with export=fd or export=fabric");
     if (!strata_block_is_empty(block) && (status = check_copy(resource, block)) != STRATA_SUCCESS)
         return status;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&self->map_lock);
     status = strata_block_is_empty(block) ? STRATA_SUCCESS : check_block(self, block);
     strata_pool_hold *hold = status == STRATA_SUCCESS ? pool_hold_make(&self->store, block) : NULL;
@@ -79,6 +80,7 @@ static strata_status begin(strata_resource *resource, const strata_block *block,
     if (status != STRATA_SUCCESS && hold)
         pool_hold_drop(hold);
     strata_lock_release(&self->map_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status == STRATA_SUCCESS)
         *out = hold;
     return status;

@@ -46,10 +46,12 @@ static strata_status give_back_chunk(pool *self, const pool_release_terms *how, 
         strata_lock_take(&self->map_lock);
     else if (!strata_lock_try(&self->map_lock))
         return status;
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     if (pool_may_release(how, self->store.reserved, pool_chunk_bytes(&self->store.chunks[number])))
         status = give_back_free(self, number, how->may_wait);
     pool_record_reserved(self);
     strata_lock_release(&self->map_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 
@@ -60,11 +62,13 @@ static strata_status give_back(pool *self, const pool_release_terms *how, uint64
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_error_suppress_begin();
     if (how->may_wait)
         strata_lock_take(&self->oom_lock);
     status = pool_give_back_chunks(self, how, bytes);
     if (how->may_wait)
         strata_lock_release(&self->oom_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     strata_call_scope_leave(&scope);
     return status;
 }

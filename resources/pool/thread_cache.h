@@ -200,7 +200,7 @@ static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local, const strata_timeline *timeline,
                                                         CUstream handle)
 {
-    pool_stream_cache *cache = timeline->early ? NULL : pool_stream_cache_of(local, timeline);
+    pool_stream_cache *cache = strata_timeline_is_early(timeline) ? NULL : pool_stream_cache_of(local, timeline);
     if (cache)
         *pool_stream_cache_slot(local, handle) = cache;
     return cache;

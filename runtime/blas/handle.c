@@ -8,6 +8,7 @@
  * when the graph runs. */
 #include "runtime/blas/internal.h"
 
+#include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/streams/call_scope.h"
@@ -285,18 +286,18 @@ static strata_status name_uses(strata_blas *blas, const blas_work *work, const s
     return status == STRATA_SUCCESS ? use_workspace(blas, launch, captured, place) : status;
 }
 
-/* One thread at a time, from the waits to the record: the next one then waits for this one's use of the workspace. */
+/* One thread at a time, from the waits to the record: the next one then waits for this one's use of the workspace.
+ * *cancel: the uses are prepared, and the caller cancels them. */
 static strata_status prepare_call_and_commit(strata_blas *blas, const blas_work *work, const blas_place *place,
-                                             strata_launch *launch)
+                                             strata_launch *launch, bool *cancel)
 {
     strata_status status = strata_launch_preflight(launch);
+    *cancel = false;
     if (status != STRATA_SUCCESS)
         return status;
     status = call_in_scope(blas, work, place);
-    if (status == STRATA_SUCCESS)
-        return strata_launch_commit(launch);
-    strata_launch_cancel(launch);
-    return status;
+    *cancel = status != STRATA_SUCCESS;
+    return *cancel ? status : strata_launch_commit(launch);
 }
 
 static strata_status submit(strata_blas *blas, const blas_work *work, const strata_block *captured, CUstream stream)
@@ -308,9 +309,14 @@ static strata_status submit(strata_blas *blas, const blas_work *work, const stra
         return status;
     status = name_uses(blas, work, captured, &launch, &place);
     if (status == STRATA_SUCCESS) {
+        bool cancel;
+        strata_error_suppress_begin(); /* the log callback may take locks of the program */
         strata_lock_take(&blas->lock);
-        status = prepare_call_and_commit(blas, work, &place, &launch);
+        status = prepare_call_and_commit(blas, work, &place, &launch, &cancel);
         strata_lock_release(&blas->lock);
+        strata_error_suppress_end(status != STRATA_SUCCESS);
+        if (cancel)
+            strata_launch_cancel(&launch);
     }
     strata_launch_end(&launch);
     return status;

@@ -26,6 +26,7 @@ static const char *name_of(const strata_future *request)
 {
     static const char *const names[SERVICE_KINDS] = {
         [SERVICE_ALLOCATE] = "allocate",
+        [SERVICE_RUN] = "run", /* the worker's own; a program's have names */
         [SERVICE_COPY_TO_HOST] = "copy to host",
         [SERVICE_COPY_FROM_HOST] = "copy from host",
         [SERVICE_LOAD] = "load",

@@ -133,8 +133,9 @@ static int NVTX_API range_push(nvtxDomainHandle_t domain, const nvtxEventAttribu
 {
     (void)domain;
     begin_call();
-    state.wrong += attributes->messageType != NVTX_MESSAGE_TYPE_ASCII;
-    snprintf(state.last_range, sizeof state.last_range, "%s", attributes->message.ascii);
+    const bool named = attributes->messageType == NVTX_MESSAGE_TYPE_ASCII && attributes->message.ascii;
+    state.wrong += !named;
+    snprintf(state.last_range, sizeof state.last_range, "%s", named ? attributes->message.ascii : "");
     state.pushed++;
     pthread_mutex_unlock(&lock);
     return 0;

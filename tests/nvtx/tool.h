@@ -24,7 +24,7 @@ typedef struct nvtx_tool_state {
     size_t pushed, popped;
     size_t told;  /* calls */
     size_t wrong; /* calls that make no sense: a region outside of its heap or without one, a second begin, an end
-                     without a begin, a thread without a context */
+                     without a begin, a thread without a context, a range without a name */
 } nvtx_tool_state;
 
 /* The library's two symbols for tests: its state, and a callback that tells whether the calling thread has a context.

@@ -1,4 +1,5 @@
 /* BLAS handles: the order of their uses across streams, captures, the workspace and its budget, refusals and ends. */
+#include "support/beside.h"
 #include "support/blas.h"
 
 #include <pthread.h>
@@ -425,6 +426,38 @@ static void batches_that_do_not_fit_are_refused(test_fixture *fixture)
     blas_end();
 }
 
+typedef struct good_call {
+    strata_blas_gemm_call call;
+    CUstream stream;
+} good_call;
+
+static void make_good_call(void *data)
+{
+    good_call *self = data;
+    strata_blas_gemm(blas, &self->call, self->stream);
+}
+
+static void a_refused_call_is_logged_while_other_threads_use_the_handle(test_fixture *fixture)
+{
+    const CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS, .m = SIDE, .n = SIDE, .k = SIDE, .alpha = 1};
+    double c[COUNT] = {0};
+    product p;
+    test_beside beside;
+    if (test_is_swept())
+        return;
+    blas_begin(fixture, stream);
+    make_product(fixture, &p, 1, stream);
+    good_call other = {p.call, stream};
+    call.a = call.b = strata_blas_of_ref(blas_ref(fixture, STRATA_ELEMENT_F8E4M3, NULL, COUNT, stream));
+    call.c = strata_blas_of_ref(blas_ref(fixture, STRATA_ELEMENT_F32, c, COUNT, stream));
+    test_beside_begin(&beside, make_good_call, &other);
+    const strata_status status = strata_blas_gemm(blas, &call, stream);
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_LIBRARY);
+    blas_end();
+}
+
 /* The library refuses f8 of this form after the uses were prepared: they are taken back. */
 static void a_call_that_the_library_refuses_notes_no_use(test_fixture *fixture)
 {
@@ -493,6 +526,7 @@ int main(void)
         TEST_CASE(sizes_that_do_not_fit_are_refused_before_anything_is_submitted),
         TEST_CASE(batches_that_do_not_fit_are_refused),
         TEST_CASE(a_call_that_the_library_refuses_notes_no_use),
+        TEST_CASE(a_refused_call_is_logged_while_other_threads_use_the_handle),
         TEST_CASE(null_arguments_are_refused),
         TEST_CASE(after_a_rebuild_of_the_context_calls_answer_stale),
     };

@@ -3,6 +3,8 @@
 #include "support/graphs.h"
 #include "support/sweep.h"
 
+#include "core/streams/internal_streams.h"
+#include "runtime/capture_blocks.h"
 #include "runtime/captures.h"
 #include "runtime/graphs.h"
 
@@ -238,6 +240,54 @@ static void a_request_without_host_memory_gives_back_what_it_took_in_order(test_
         nth++;
     assert_true(nth > 2);
     test_stream_close(fixture, fork);
+}
+
+/* ---- the stream of a pool ---- */
+
+/* For which another thread makes a stream while this one does; NULL: none does. */
+static strata_capture_pool *raced;
+static bool surplus_fails; /* the end of the next stream */
+static strata_status faster;
+static const strata_request one_segment = {.bytes = BYTES};
+
+strata_status __real_strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out);
+strata_status __wrap_strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out);
+
+strata_status __wrap_strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out)
+{
+    strata_capture_pool *pool = raced;
+    const strata_status status = __real_strata_internal_stream_create(device, early, what, out);
+    raced = NULL;
+    if (pool)
+        faster = strata_capture_pool_grow(pool, &one_segment);
+    return status;
+}
+
+strata_status __real_strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone);
+strata_status __wrap_strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone);
+
+strata_status __wrap_strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone)
+{
+    const bool fails = surplus_fails;
+    const strata_status status = __real_strata_internal_stream_destroy(device, stream, gone);
+    surplus_fails = false;
+    return fails ? strata_fail(STRATA_ERROR_DRIVER, "a stream that was ended all the same") : status;
+}
+
+static void a_request_does_not_fail_with_the_end_of_a_stream_that_it_does_not_need(test_fixture *fixture)
+{
+    strata_capture_pool *pool = make_pool(fixture);
+    faster = STRATA_SUCCESS;
+    raced = pool;
+    surplus_fails = true;
+    const strata_status slower = strata_capture_pool_grow(pool, &one_segment);
+    const bool ended = !surplus_fails;
+    raced = NULL;
+    surplus_fails = false;
+    check_ok(faster);
+    check_ok(slower);
+    assert_true(ended);
+    check_ok(release_pool(pool));
 }
 
 /* ---- identities ---- */
@@ -497,6 +547,7 @@ int main(void)
                                       TEST_CASE(a_graph_has_each_of_many_blocks_once),
                                       TEST_CASE(a_request_without_host_memory_gives_back_what_it_took_in_order),
                                       TEST_CASE(blocks_are_found_in_a_map_that_is_too_full),
+                                      TEST_CASE(a_request_does_not_fail_with_the_end_of_a_stream_that_it_does_not_need),
                                       TEST_CASE(a_spare_block_is_not_found),
                                       TEST_CASE(a_used_up_slot_is_not_used_again),
                                       TEST_CASE(slots_come_back_with_the_pool),

@@ -1,5 +1,6 @@
 /* Conditional nodes in captures: what runs, what is ordered, waited for and kept, and the memory of bodies. Cases that
  * need a kernel which sets a condition end without it where the driver cannot link one. */
+#include "support/beside.h"
 #include "support/conditionals.h"
 #include "support/sweep.h"
 
@@ -460,6 +461,36 @@ static void a_body_uses_blocks_of_the_capture_around_it_and_does_not_free_them(t
     test_free_on(fixture, &to, stream);
 }
 
+typedef struct free_of {
+    strata_runtime *runtime;
+    const strata_block *block;
+} free_of;
+
+static void free_it(void *data)
+{
+    const free_of *self = data;
+    strata_runtime_deallocate(self->runtime, self->block);
+}
+
+static void a_refused_free_is_logged_while_other_threads_use_the_pool(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    test_beside beside;
+    if (test_is_swept())
+        return;
+    begin(fixture, stream, NULL);
+    strata_block scratch = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &scratch, 0x79, stream);
+    begin_if(fixture, stream, 1, body);
+    test_beside_begin(&beside, free_it, &(free_of){fixture->runtime, &scratch});
+    const strata_status status = strata_runtime_deallocate(fixture->runtime, &scratch);
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_STREAM_CAPTURE);
+    close_body(fixture, body);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &scratch));
+    check_ok(destroy(end(fixture, stream)));
+}
+
 /* ---- what is refused, and ends ---- */
 
 static void calls_out_of_place_are_refused(test_fixture *fixture)
@@ -630,6 +661,7 @@ int main(void)
         TEST_CASE(bodies_use_again_what_was_freed_before_their_node),
         TEST_CASE(a_body_with_live_blocks_is_not_closed),
         TEST_CASE(a_body_uses_blocks_of_the_capture_around_it_and_does_not_free_them),
+        TEST_CASE(a_refused_free_is_logged_while_other_threads_use_the_pool),
         TEST_CASE(calls_out_of_place_are_refused),
         TEST_CASE(a_driver_without_conditional_nodes_is_named),
         TEST_CASE(a_graph_with_conditional_nodes_is_neither_updated_nor_a_part),

@@ -1,6 +1,7 @@
 /* Changing graphs: by another capture, and node by node. */
 #include <string.h>
 
+#include "support/beside.h"
 #include "support/faults.h"
 #include "support/graphs.h"
 #include "support/sweep.h"
@@ -208,6 +209,48 @@ static void a_changed_node_uses_the_blocks_that_are_named_with_the_change(test_f
     test_free_on(fixture, &to, beside);
 }
 
+typedef struct launch_on {
+    strata_graph *graph;
+    CUstream stream;
+} launch_on;
+
+static void launch_it(void *data)
+{
+    const launch_on *self = data;
+    strata_graph_launch(self->graph, self->stream);
+}
+
+static void a_refused_change_is_logged_while_other_threads_launch_the_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    CUgraphNode node;
+    test_beside beside;
+    if (test_is_swept())
+        return;
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x11, stream);
+    check_ok(strata_capture_last_node(fixture->runtime, stream, &node));
+    launch_on self = {end(fixture, stream), other};
+    const strata_graph_block use = {&block, STRATA_ACCESS_WRITE};
+    const CUDA_MEMCPY3D copying = copy_of(&block, &block);
+    test_beside_begin(&beside, launch_it, &self);
+    const strata_status changed = strata_graph_set_copy(self.graph, node, &copying, &use, 1); /* it is a fill */
+    assert_true(test_beside_end(&beside));
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x22, stream);
+    test_write(fixture, &block, 0x33, stream); /* a node more */
+    test_beside_begin(&beside, launch_it, &self);
+    const strata_status updated = strata_graph_update(self.graph, stream, NULL, NULL);
+    forget_capture(stream);
+    assert_true(test_beside_end(&beside));
+    assert_true(changed != STRATA_SUCCESS);
+    check_status(updated, STRATA_ERROR_DRIVER);
+    check_value(fixture, &block, 0x11, other);
+    check_ok(destroy(self.graph));
+    test_free_on(fixture, &block, stream);
+}
+
 static void a_change_that_is_refused_changes_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -244,6 +287,7 @@ int main(void)
         TEST_CASE(a_graph_that_refuses_frees_refuses_those_of_its_new_blocks),
         TEST_CASE(nodes_are_found_at_capture_and_by_number),
         TEST_CASE(a_changed_node_uses_the_blocks_that_are_named_with_the_change),
+        TEST_CASE(a_refused_change_is_logged_while_other_threads_launch_the_graph),
         TEST_CASE(a_change_that_is_refused_changes_nothing),
     };
     enum { RESOURCES = 3 }; /* swept; the others are decorated */

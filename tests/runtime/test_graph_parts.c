@@ -1,6 +1,7 @@
 /* Graphs that are parts of other ones. */
 #include <pthread.h>
 
+#include "support/beside.h"
 #include "support/graphs.h"
 #include "support/sweep.h"
 
@@ -222,6 +223,39 @@ static void a_part_with_memory_of_the_captures_pool_is_refused(test_fixture *fix
     test_free_on(fixture, &to, stream);
 }
 
+typedef struct launch_on {
+    strata_graph *graph;
+    CUstream stream;
+} launch_on;
+
+static void launch_it(void *data)
+{
+    const launch_on *self = data;
+    strata_graph_launch(self->graph, self->stream);
+}
+
+static void a_refused_part_is_logged_while_other_threads_launch_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block from = test_allocate(fixture, BYTES, stream), to = test_allocate(fixture, BYTES, stream);
+    test_beside beside;
+    if (test_is_swept())
+        return;
+    strata_capture_pool *pool = make_pool(fixture);
+    launch_on part = {capture_relay(fixture, &to, &from, pool, stream), other};
+    begin(fixture, stream, pool);
+    test_beside_begin(&beside, launch_it, &part);
+    const strata_status status = strata_graph_launch(part.graph, stream);
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    check_ok(destroy(part.graph));
+    check_ok(release_pool(pool));
+    test_free_on(fixture, &from, stream);
+    test_free_on(fixture, &to, stream);
+}
+
 /* Launches of a part and of its whole, on streams side by side, never overlap: each writes the same memory. */
 static void a_whole_and_its_part_are_launched_one_after_another(test_fixture *fixture)
 {
@@ -409,6 +443,7 @@ int main(void)
         TEST_CASE(a_whole_keeps_what_was_recorded_with_its_parts_pool),
         TEST_CASE(a_block_that_was_freed_stays_for_the_part_and_for_the_whole),
         TEST_CASE(a_part_with_memory_of_the_captures_pool_is_refused),
+        TEST_CASE(a_refused_part_is_logged_while_other_threads_launch_it),
         TEST_CASE(a_whole_and_its_part_are_launched_one_after_another),
         TEST_CASE(parts_of_one_pool_are_ordered_in_the_graph),
         TEST_CASE(a_block_of_a_parts_pool_is_ordered_with_the_part),

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "support/beside.h"
 #include "support/faults.h"
 #include "support/graphs.h"
 #include "support/sweep.h"
@@ -302,6 +303,34 @@ static void inputs_that_are_there_are_not_copied(test_fixture *fixture)
     check_ok(destroy_graphed());
 }
 
+static void call_without_inputs(void *data)
+{
+    static const strata_block none[2];
+    const strata_block *outputs;
+    strata_graphed_call(graphed_kept, *(const CUstream *)data, none, &outputs);
+}
+
+static void a_refused_call_is_logged_while_other_threads_call_the_function(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    const strata_block *outputs;
+    test_beside beside;
+    if (test_is_swept())
+        return;
+    kept_runtime = fixture->runtime;
+    check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
+    strata_block small = test_allocate(fixture, BYTES / 4, stream);
+    const strata_block bad[] = {small, {0}};
+    test_beside_begin(&beside, call_without_inputs, &stream);
+    const strata_status status = strata_graphed_call(graphed_kept, stream, bad, &outputs);
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_INVALID_VALUE);
+    test_free_on(fixture, &small, stream);
+    check_ok(destroy_graphed());
+}
+
 static void samples_are_what_the_warm_ups_see(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -366,6 +395,7 @@ int main(void)
         TEST_CASE(a_function_is_called_as_a_graph),
         TEST_CASE(calls_in_a_row_come_one_after_another),
         TEST_CASE(inputs_that_are_there_are_not_copied),
+        TEST_CASE(a_refused_call_is_logged_while_other_threads_call_the_function),
         TEST_CASE(samples_are_what_the_warm_ups_see),
         TEST_CASE(a_function_that_fails_leaves_nothing_behind),
         TEST_CASE(a_function_outlives_the_stream_that_it_was_made_on),

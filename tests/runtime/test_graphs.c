@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "support/beside.h"
 #include "support/captures.h"
 #include "support/faults.h"
 #include "support/graphs.h"
@@ -626,6 +627,38 @@ static void a_capture_that_the_driver_did_not_end_can_be_ended_again(test_fixtur
     test_free_on(fixture, &block, stream);
 }
 
+typedef struct launch_on {
+    strata_graph *graph;
+    CUstream stream;
+} launch_on;
+
+static void launch_it(void *data)
+{
+    const launch_on *self = data;
+    strata_graph_launch(self->graph, self->stream);
+}
+
+static void a_refused_launch_is_logged_while_other_threads_launch_the_graph(test_fixture *fixture)
+{
+    if (!has_refusals())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_beside beside;
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x22, stream);
+    launch_on other = {end(fixture, stream), stream};
+    test_beside_begin(&beside, launch_it, &other);
+    test_refuse("cuGraphLaunch", 1, 1, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_graph_launch(other.graph, stream);
+    test_refuse_no_more();
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_DRIVER);
+    check_value(fixture, &block, 0x22, stream);
+    check_ok(destroy(other.graph));
+    test_free_on(fixture, &block, stream);
+}
+
 static void work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph(test_fixture *fixture)
 {
     if (!has_refusals())
@@ -864,6 +897,7 @@ int main(void)
         TEST_CASE(a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph),
         TEST_CASE(a_free_on_a_stream_that_may_be_forked_waits_for_the_end_of_the_capture),
         TEST_CASE(a_capture_that_the_driver_did_not_end_can_be_ended_again),
+        TEST_CASE(a_refused_launch_is_logged_while_other_threads_launch_the_graph),
         TEST_CASE(work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph),
         TEST_CASE(what_cannot_be_captured_is_refused),
         TEST_CASE(a_graph_of_an_earlier_generation_is_stale),

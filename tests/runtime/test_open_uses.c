@@ -6,6 +6,7 @@
 #include "support/sweep.h"
 
 #include "core/base/error.h"
+#include "core/streams/stream_map.h"
 
 #include <pthread.h>
 
@@ -300,6 +301,49 @@ static void the_next_block_of_the_memory_has_no_named_streams(test_fixture *fixt
     test_stall_end(stall);
 }
 
+/* What happens in the middle of a naming: the block is freed, its slot is the next one's, which a stream is named for.
+ */
+typedef struct midst {
+    test_fixture *fixture; /* NULL: nothing happens */
+    CUstream stream, user;
+    strata_block block, next;
+} midst;
+
+static midst in_the_midst;
+
+strata_status __real_strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out);
+strata_status __wrap_strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out);
+
+strata_status __wrap_strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    midst *now = &in_the_midst;
+    test_fixture *fixture = now->fixture;
+    now->fixture = NULL;
+    if (fixture) {
+        check_ok(strata_runtime_deallocate(fixture->runtime, &now->block));
+        now->next = filled(fixture, now->stream, now->user);
+        name(fixture, &now->next, now->user);
+    }
+    return __real_strata_stream_identify(device, handle, out);
+}
+
+static void a_naming_that_a_free_overtakes_leaves_the_next_block_its_streams(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream unknown = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    in_the_midst = (midst){.fixture = fixture, .stream = stream, .user = user, .block = block};
+    const strata_status named = strata_runtime_use_until_free(fixture->runtime, &block, unknown);
+    in_the_midst.fixture = NULL;
+    strata_block next = in_the_midst.next;
+    const unsigned char *seen[2];
+    read_on_both(fixture, &next, stream, user, seen);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &next));
+    check_reuse(fixture, stream, seen, 2);
+    assert_int_equal(next.id.slot, block.id.slot);
+    check_status(named, STRATA_ERROR_USE_AFTER_FREE);
+}
+
 enum { FREED_BESIDE = 24 };
 
 typedef struct freeing_thread {
@@ -443,6 +487,7 @@ int main(void)
         TEST_CASE(a_free_that_fails_leaves_the_streams_named),
         TEST_CASE(the_last_release_of_a_reference_is_such_a_free),
         TEST_CASE(the_next_block_of_the_memory_has_no_named_streams),
+        TEST_CASE(a_naming_that_a_free_overtakes_leaves_the_next_block_its_streams),
         TEST_CASE(a_named_stream_may_end_while_other_threads_free),
         TEST_CASE(a_stream_that_is_named_again_costs_no_driver_call),
         TEST_CASE(what_is_no_live_block_cannot_be_named),

@@ -1,4 +1,7 @@
 /* Graphs of requests, in process: beside the cases of both forms, what only this one has. */
+#include <pthread.h>
+#include <time.h>
+
 #include "support/service_graph_cases.h"
 
 /* The graph is a graph of the runtime: a use that conflicts with it waits, and the handle keeps its service. */
@@ -91,6 +94,66 @@ static void an_end_that_a_full_queue_refuses_is_sent_again(void **state)
     check_ok(strata_service_destroy(small));
 }
 
+/* A thread that launches the graph once the log callback runs, as one that waited for a lock of the program. */
+typedef struct launcher {
+    strata_service_graph *graph;
+    sem_t begin, over;
+    bool waited; /* the launch returned while the log callback ran */
+} launcher;
+
+static void *launch_beside(void *data)
+{
+    launcher *self = data;
+    sem_wait(&self->begin);
+    const strata_status status = strata_service_graph_launch(self->graph, NULL, NULL);
+    sem_post(&self->over);
+    return (void *)(uintptr_t)status;
+}
+
+static void wait_for_launch(const strata_error *error, void *data)
+{
+    launcher *self = data;
+    struct timespec until;
+    if (error->status != STRATA_ERROR_QUEUE_FULL)
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    sem_post(&self->begin);
+    self->waited = sem_timedwait(&self->over, &until) == 0;
+}
+
+static void a_refused_end_is_logged_while_other_threads_use_the_graph(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.queue_capacity = 1;
+    strata_service *small = test_service_make(&options);
+    strata_ref *ref = test_service_allocate(small, 64);
+    launcher self = {0};
+    pthread_t thread;
+    void *launched;
+    test_gate gate;
+    sem_init(&self.begin, 0, 0);
+    sem_init(&self.over, 0, 0);
+    check_ok(strata_service_graph_begin(small, NULL, &self.graph));
+    check_ok(strata_service_fill(small, ref, 6, 1, &(strata_send_options){.graph = self.graph}, NULL));
+    strata_future *held = test_close_gate(small, &gate);
+    assert_int_equal(pthread_create(&thread, NULL, launch_beside, &self), 0);
+    strata_set_log_callback(wait_for_launch, &self);
+    const strata_status ended = strata_service_graph_end(self.graph, NULL, NULL);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(pthread_join(thread, &launched), 0);
+    test_open_gate(&gate, held);
+    assert_int_equal(ended, STRATA_ERROR_QUEUE_FULL);
+    assert_true(self.waited);
+    assert_int_equal((uintptr_t)launched, STRATA_ERROR_INVALID_VALUE); /* it is still recorded */
+    strata_service_graph_release(self.graph);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(small));
+    sem_destroy(&self.over);
+    sem_destroy(&self.begin);
+}
+
 static void a_graph_has_a_limit_of_requests(void **state)
 {
     (void)state;
@@ -114,6 +177,7 @@ int main(void)
         cmocka_unit_test(an_end_that_is_cancelled_makes_no_graph),
         cmocka_unit_test(a_launch_that_overtakes_the_end_says_so),
         cmocka_unit_test(an_end_that_a_full_queue_refuses_is_sent_again),
+        cmocka_unit_test(a_refused_end_is_logged_while_other_threads_use_the_graph),
         cmocka_unit_test(a_graph_has_a_limit_of_requests),
     };
     return cmocka_run_group_tests(tests, make_service, destroy_service);

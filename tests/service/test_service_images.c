@@ -277,6 +277,49 @@ typedef struct cubin_with_sections {
     char names[16];
 } cubin_with_sections;
 
+/* The head has no room for such lengths: the first section has them. */
+static void load_torn_with_extended_numbering(strata_service *service, cubin_with_sections cubin)
+{
+    static const uint64_t too_many[] = {0, 3, 1ull << 58, UINT64_MAX};
+    cubin.head.e_shnum = 0;
+    for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
+        cubin.sections[0].sh_size = too_many[i];
+        check_torn(service, &cubin, sizeof cubin);
+    }
+    cubin.sections[0].sh_size = 2;
+    check_all_torn(service, (const unsigned char *)&cubin, sizeof cubin, 1);
+    cubin.sections[0].sh_link = 2;
+    cubin.head.e_shstrndx = SHN_XINDEX;
+    check_torn(service, &cubin, sizeof cubin);
+    cubin.sections[0].sh_link = 1;
+    cubin.sections[1].sh_size++;
+    check_torn(service, &cubin, sizeof cubin);
+    cubin.sections[1].sh_size--;
+    cubin.head.e_flags = cubin_for(35, 8).e_flags;
+    check_refused(service, &cubin, sizeof cubin, "a cubin for sm_35"); /* whole */
+}
+
+static void load_torn_with_many_segments(strata_service *service, const cubin_with_sections *cubin)
+{
+    const size_t bytes = sizeof *cubin + (size_t)PN_XNUM * sizeof(Elf64_Phdr);
+    cubin_with_sections *many = calloc(1, bytes);
+    assert_non_null(many);
+    *many = *cubin;
+    many->head.e_phoff = sizeof *cubin;
+    many->head.e_phentsize = sizeof(Elf64_Phdr);
+    many->head.e_phnum = PN_XNUM;
+    many->sections[0].sh_info = PN_XNUM + 1;
+    check_torn(service, many, bytes);
+    many->sections[0].sh_info = 1;
+    check_torn(service, many, bytes);
+    many->sections[0].sh_info = PN_XNUM;
+    many->head.e_flags = cubin_for(35, 8).e_flags;
+    check_refused(service, many, bytes, "a cubin for sm_35"); /* whole */
+    many->head.e_shoff = many->head.e_shnum = 0;
+    check_torn(service, many, bytes);
+    free(many);
+}
+
 static void load_torn(strata_service *service)
 {
     static const unsigned char wrapper[24] = {0xb1, 0x43, 0x62, 0x46, 1};
@@ -287,6 +330,8 @@ static void load_torn(strata_service *service)
     cubin.head.e_shnum = 2;
     cubin.head.e_shentsize = sizeof(Elf64_Shdr);
     check_all_torn(service, (const unsigned char *)&cubin, sizeof cubin, 1);
+    load_torn_with_extended_numbering(service, cubin);
+    load_torn_with_many_segments(service, &cubin);
     begin_fatbin(&image);
     add_ptx(&image, 52, test_fill_ptx);
     check_all_torn(service, image.bytes, image.count, 7);

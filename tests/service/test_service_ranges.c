@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "nvtx/tool.h"
+#include "service/service.h"
 #include "support/service.h"
 
 /* NULL until NVTX has loaded the tool. */
@@ -133,12 +134,30 @@ static void ranges_are_named_for_operations_if_they_are_asked_for(void **state)
     assert_int_equal(look()->pushed, 4);
 }
 
+/* As the worker makes requests of its own. */
+static void a_request_without_a_name_has_a_range_with_one(void **state)
+{
+    (void)state;
+    if (!getenv("NVTX_INJECTION64_PATH"))
+        skip();
+    strata_service *service = test_service_make(&(strata_service_options){.nvtx = true, .stack_text = "pool"});
+    strata_future *request, *future;
+    check_ok(service_request_make(service, SERVICE_RUN, NULL, "a test", &request));
+    request->operation.function = submit_nothing;
+    check_ok(service_request_submit(request, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_service_destroy(service));
+    assert_int_equal(look()->wrong, 0);
+    assert_string_equal(look()->last_range, "run");
+}
+
 int main(void)
 {
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_ranges_nothing_of_nvtx_is_called_and_nothing_allocated),
         cmocka_unit_test(ranges_are_named_for_operations_if_they_are_asked_for),
+        cmocka_unit_test(a_request_without_a_name_has_a_range_with_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

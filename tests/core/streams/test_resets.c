@@ -3,9 +3,12 @@
 #include "support/child.h"
 #include "support/driver.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BYTES = 1 << 20, SMALL = 4096 };
 
@@ -291,6 +294,61 @@ static void child_resets_can_follow_each_other(void)
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
     test_make_current();
     use(of->runtime);
+}
+
+/* A thread whose calls nothing orders with those of the thread that opens the device again. */
+typedef struct user_beside {
+    scene *of;
+    _Atomic bool used, opened; /* relaxed: they order nothing */
+} user_beside;
+
+static void wait_for(const _Atomic bool *flag)
+{
+    while (!atomic_load_explicit(flag, memory_order_relaxed))
+        usleep(100);
+}
+
+static void *use_beside(void *data)
+{
+    user_beside *self = data;
+    strata_runtime *runtime = self->of->runtime;
+    strata_block block;
+    test_make_current();
+    child_ok(strata_runtime_allocate(runtime, SMALL, self->of->pooled, &block));
+    child_ok(strata_runtime_prepare_block_use(runtime, &block, self->of->pooled, STRATA_ACCESS_WRITE));
+    child_ok(strata_runtime_finish_block_use(runtime, &block, self->of->pooled, STRATA_ACCESS_WRITE));
+    atomic_store_explicit(&self->used, true, memory_order_relaxed);
+    wait_for(&self->opened);
+    child_ok(strata_runtime_deallocate(runtime, &block));
+    return NULL;
+}
+
+/* The timelines of the streams of before are the next ones'. */
+static void child_the_device_is_opened_again_beside_a_use(void)
+{
+    enum { STREAMS = 4 };
+    scene *of = scene_of_child();
+    user_beside self = {.of = of};
+    strata_runtime *next;
+    CUstream streams[STREAMS];
+    pthread_t thread;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_stream_acquire(of->runtime, &of->pooled));
+    child_check(pthread_create(&thread, NULL, use_beside, &self) == 0);
+    wait_for(&self.used);
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
+    for (int i = 0; i < STREAMS; i++)
+        child_ok(strata_runtime_stream_acquire(next, &streams[i]));
+    atomic_store_explicit(&self.opened, true, memory_order_relaxed);
+    child_check(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < STREAMS; i++)
+        child_ok(strata_runtime_stream_release(next, streams[i]));
+    child_ok(strata_runtime_destroy(next));
+    child_ok(strata_runtime_destroy(of->runtime));
 }
 
 /* Pools and mapped memory outlive the context, and would stay with the process. */
@@ -656,7 +714,7 @@ static void child_memory_that_the_driver_has_given_out_since_is_none_of_before(v
 /* Memory of the driver that lies in a block of before, but begins elsewhere. */
 static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
 {
-    enum { TRIES = 64, SMALL = AS_LARGE / 2 };
+    enum { TRIES = 64, HALF = AS_LARGE / 2 };
     scene *of = scene_of_child();
     strata_runtime *next;
     CUdeviceptr taken[TRIES], inside = 0;
@@ -669,7 +727,7 @@ static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
     child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
     test_make_current();
     for (int i = 0; i < TRIES; i++) {
-        child_check(strata_cu.MemAlloc(&taken[i], SMALL) == CUDA_SUCCESS);
+        child_check(strata_cu.MemAlloc(&taken[i], HALF) == CUDA_SUCCESS);
         if (taken[i] > of->live.address && taken[i] < of->live.address + AS_LARGE)
             inside = taken[i];
     }
@@ -845,6 +903,12 @@ static void resets_can_follow_each_other(void **state)
     run_everywhere("child_resets_can_follow_each_other");
 }
 
+static void the_device_is_opened_again_beside_a_use(void **state)
+{
+    (void)state;
+    run_everywhere("child_the_device_is_opened_again_beside_a_use");
+}
+
 static void a_runtime_that_ends_gives_back_what_it_held_free(void **state)
 {
     (void)state;
@@ -901,6 +965,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
         TEST_SCENARIO(child_an_owner_that_has_given_all_up_is_asked_without_a_call),
         TEST_SCENARIO(child_resets_can_follow_each_other),
+        TEST_SCENARIO(child_the_device_is_opened_again_beside_a_use),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
         TEST_SCENARIO(child_a_new_stream_finds_a_reset),
         TEST_SCENARIO(child_a_check_finds_a_reset),
@@ -930,6 +995,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
         cmocka_unit_test(an_owner_that_has_given_all_up_is_asked_without_a_call),
         cmocka_unit_test(resets_can_follow_each_other),
+        cmocka_unit_test(the_device_is_opened_again_beside_a_use),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
         cmocka_unit_test(a_new_stream_finds_a_reset),
         cmocka_unit_test(a_guard_finds_a_reset),

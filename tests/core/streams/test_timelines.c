@@ -3,6 +3,10 @@
  * first. */
 #include "support/fixture.h"
 
+#include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
+#include "runtime/runtime.h"
+
 enum { BYTES = 4096, MANY_READERS = 44 };
 
 /* ---- two streams ---- */
@@ -509,6 +513,28 @@ static void early_events_order_as_late_ones_do(test_fixture *fixture)
     hand_on_twice(fixture, TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_UNKNOWN);
 }
 
+/* As a call that began before a reset, whose stream's timeline has become another one's since. */
+static void an_early_event_is_recorded_on_the_timeline_s_own_stream_alone(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_device *device = fixture->runtime->device;
+    strata_stream_ref left;
+    test_calls calls;
+    check_ok(strata_stream_register(device, stream, true));
+    strata_timeline *timeline = strata_known_timeline(device, stream);
+    test_calls_begin(&calls);
+    const strata_status none = strata_timeline_close_early(timeline, other);
+    const uint64_t before = test_calls_of(&calls, "cuEventRecord");
+    const strata_status closed = strata_timeline_close_early(timeline, stream);
+    const uint64_t after = test_calls_of(&calls, "cuEventRecord");
+    check_ok(strata_stream_unregister(device, stream, &left));
+    strata_stream_await_frees(&left);
+    check_ok(none);
+    check_ok(closed);
+    assert_int_equal(before, 0);
+    assert_int_equal(after, 1);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -531,6 +557,7 @@ int main(void)
         TEST_CASE(all_runtimes_of_a_process_share_what_streams_have_waited_for),
         TEST_CASE(with_early_events_a_reader_does_not_wait_for_later_work_of_the_writer),
         TEST_CASE(with_early_events_a_reader_waits_for_the_oldest_event_that_covers_the_work),
+        TEST_CASE(an_early_event_is_recorded_on_the_timeline_s_own_stream_alone),
         TEST_CASE(later_work_on_a_stream_is_waited_for_again),
         TEST_CASE(work_after_a_question_is_not_taken_for_work_before_it),
         TEST_CASE(early_events_order_as_late_ones_do),

@@ -1,6 +1,7 @@
 /* The files of shared budgets: names, folders, permissions, contents, and failures of the system. Slots are in
  * test_budget_slots.c, several processes in test_budget_shared.c. */
 #define _GNU_SOURCE
+#include "support/beside.h"
 #include "support/budget_files.h"
 
 #include <grp.h>
@@ -223,6 +224,40 @@ static void a_pipe_under_the_name_is_refused(void **state)
     assert_int_equal(mkfifo(own_path("a"), 0600), 0);
     check_refused("a", "is not a regular file");
     assert_int_equal(visit_all().problems, 1);
+}
+
+static void visit_beside(void *data)
+{
+    strata_shared_budget_visit(see, data);
+}
+
+static void take_beside(void *shared)
+{
+    take(shared, LIMIT);
+}
+
+static void refusals_are_logged_while_other_threads_use_the_files(void **state)
+{
+    (void)state;
+    char path[SHARED_PATH];
+    seen all = {0};
+    test_beside beside;
+    budget_shared *shared = open_budget("a"), *none = NULL;
+    snprintf(path, sizeof path, "%s", own_path("a"));
+    assert_int_equal(mkfifo(own_path("b"), 0600), 0);
+    test_beside_begin(&beside, visit_beside, &all);
+    const strata_status opened = try_open("b", NULL, &none);
+    assert_true(test_beside_end(&beside));
+    test_beside_begin(&beside, visit_beside, &all);
+    const strata_status limited = strata_shared_budget_set_limit(own_path("b"), LIMIT);
+    assert_true(test_beside_end(&beside));
+    test_beside_begin(&beside, take_beside, shared);
+    const strata_status removed = strata_shared_budget_remove(path);
+    assert_true(test_beside_end(&beside));
+    assert_int_equal(opened, STRATA_ERROR_IO);
+    assert_int_equal(limited, STRATA_ERROR_IO);
+    assert_int_equal(removed, STRATA_ERROR_BUSY);
+    shared_close(shared);
 }
 
 /* ---- limits set from outside ---- */
@@ -629,6 +664,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(without_a_folder_in_the_environment_it_is_shared_memory, clear_away),
         cmocka_unit_test_teardown(names_of_others_in_the_folder_are_let_be, clear_away),
         cmocka_unit_test_teardown(a_pipe_under_the_name_is_refused, clear_away),
+        cmocka_unit_test_teardown(refusals_are_logged_while_other_threads_use_the_files, clear_away),
         cmocka_unit_test_teardown(a_limit_is_set_by_the_files_path, clear_away),
         cmocka_unit_test_teardown(a_group_has_a_name_or_a_number, clear_away),
         cmocka_unit_test_teardown(a_groups_limit_of_another_size_is_refused, clear_away),

@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/beside.h"
 #include "support/captures.h"
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 enum { MIB = 1 << 20, GRANULE = 2 * MIB /* mapping granularity of the simulated device and of an H200 */ };
 
@@ -191,6 +193,30 @@ static void a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on(test
     }
 }
 
+static void trim_beside(void *data)
+{
+    size_t freed;
+    strata_runtime_trim(((test_fixture *)data)->runtime, 0, &freed);
+}
+
+static void a_refused_trim_is_logged_while_other_threads_trim_the_pool(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    test_beside beside;
+    size_t freed;
+    if (test_is_swept())
+        return;
+    strata_block block = test_allocate(fixture, 64 * MIB, stream);
+    test_write(fixture, &block, 0x11, stream);
+    test_free_on(fixture, &block, stream);
+    test_beside_begin(&beside, trim_beside, fixture);
+    test_fault_begin(TEST_FAULT_MEM_UNMAP, 2, false, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_runtime_trim(fixture->runtime, 0, &freed);
+    test_fault_end();
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_DRIVER);
+}
+
 /* ---- memory that cannot be waited for ---- */
 
 /* There is memory, so the error is that of the wait, not out of memory. */
@@ -368,6 +394,7 @@ int main(void)
         TEST_CASE(an_allocation_that_the_driver_refuses_says_which_call_and_keeps_nothing),
         TEST_CASE(addresses_that_cannot_be_unmapped_are_not_mapped_again),
         TEST_CASE(a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on),
+        TEST_CASE(a_refused_trim_is_logged_while_other_threads_trim_the_pool),
         TEST_CASE(a_wait_that_fails_is_what_an_allocation_fails_for),
         TEST_CASE(memory_beside_what_cannot_be_waited_for_serves_by_itself),
         TEST_CASE(memory_on_the_other_side_of_a_hole_is_remapped_for_a_request),

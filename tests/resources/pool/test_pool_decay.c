@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "support/beside.h"
 #include "support/effort.h"
 #include "support/pool.h"
 #include "support/pool_inside.h"
@@ -846,6 +847,47 @@ static void both_can_be_read_and_set(test_fixture *fixture)
     assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 3072 * MIB);
 }
 
+static void trim_beside(void *runtime)
+{
+    size_t freed;
+    strata_runtime_trim(runtime, 0, &freed);
+}
+
+static void a_refusal_of_the_driver_is_logged_while_other_threads_trim_the_pool(test_fixture *fixture)
+{
+    needs_granule(CHUNK);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    leave_free(fixture, 32 * MIB, stream);
+    begin_decay(fixture, stream);
+    const strata_entry_table real = strata_cu;
+    test_beside beside;
+    strata_cu.MemUnmap = refuse_to_unmap;
+    pass(100);
+    test_beside_begin(&beside, trim_beside, fixture->runtime);
+    const strata_status status = strata_runtime_reap_pending(fixture->runtime);
+    const bool returned = test_beside_end(&beside);
+    strata_cu.MemUnmap = real.MemUnmap;
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_true(returned);
+}
+
+static void set_decay(void *stack)
+{
+    strata_control(stack, "pool.decay", NULL, &(uint64_t){0});
+}
+
+static void a_refused_decay_is_logged_while_other_threads_set_it(test_fixture *fixture)
+{
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    test_beside beside;
+    test_beside_begin(&beside, set_decay, stack);
+    drought = true;
+    const strata_status status = strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND});
+    drought = false;
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+}
+
 static void without_host_memory_decay_is_refused(test_fixture *fixture)
 {
     strata_stack *stack = strata_runtime_stack(fixture->runtime);
@@ -892,6 +934,8 @@ int main(void)
         TEST_CASE(memory_decays_in_ten_seconds_unless_an_option_says_otherwise),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),
+        TEST_CASE(a_refusal_of_the_driver_is_logged_while_other_threads_trim_the_pool),
+        TEST_CASE(a_refused_decay_is_logged_while_other_threads_set_it),
         TEST_CASE(without_host_memory_decay_is_refused),
     };
     static const char *const without_progress[] = {"pool(chunk=2MiB, decay=0, opportunistic=off)"}; /* the host waits */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/timestamp.h"
+#include "support/beside.h"
 #include "support/captures.h"
 #include "support/pool.h"
 #include "support/sweep.h"
@@ -537,6 +538,33 @@ static void a_hold_without_host_memory_is_none(test_fixture *fixture)
     test_free_on(fixture, &block, stream);
 }
 
+typedef struct holding {
+    strata_resource *stack;
+    strata_block block;
+} holding;
+
+static void hold_beside(void *data)
+{
+    const holding *self = data;
+    strata_pool_hold *hold;
+    strata_pool_hold_begin(self->stack, &self->block, &hold);
+}
+
+static void a_refused_hold_is_logged_while_other_threads_hold_blocks(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, MIB, stream);
+    holding self = {stack_of(fixture), block};
+    strata_pool_hold *hold;
+    test_beside beside;
+    self.block.id.table++;
+    test_beside_begin(&beside, hold_beside, &self);
+    const strata_status status = strata_pool_hold_begin(self.stack, &self.block, &hold);
+    assert_true(test_beside_end(&beside));
+    check_status(status, STRATA_ERROR_FOREIGN_POINTER);
+    test_free_on(fixture, &block, stream);
+}
+
 static void what_cannot_be_held_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -705,6 +733,7 @@ int main(void)
         TEST_CASE(the_report_has_all_chunks_and_says_which_are_held),
         TEST_CASE(a_graph_finds_a_live_block_where_it_was_captured),
         TEST_CASE(a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held),
+        TEST_CASE(a_refused_hold_is_logged_while_other_threads_hold_blocks),
         TEST_CASE(what_cannot_be_held_is_refused),
         TEST_CASE(a_hold_without_host_memory_is_none),
         TEST_CASE(memory_is_exported_only_as_its_pool_was_made_for),
