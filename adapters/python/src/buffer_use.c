@@ -66,9 +66,10 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
         return NULL;
     runtime_object *runtime = self->buffer->runtime;
     strata_ref *ref = strata_ref_clone(self->buffer->ref);
+    strata_runtime *of = runtime_of_reference(runtime);
     strata_status status;
     RUNTIME_CALL_BEGIN(runtime)
-    status = begin(self, runtime->runtime, ref);
+    status = begin(self, of, ref);
     RUNTIME_CALL_END(runtime)
     if (status != STRATA_SUCCESS)
         return errors_raise(status);
@@ -81,11 +82,12 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
 static strata_status finish(use_object *self)
 {
     runtime_object *runtime = self->buffer->runtime;
+    strata_runtime *of = runtime_of_reference(runtime);
     strata_ref *ref = self->ref;
     strata_status status;
     self->ref = NULL;
     RUNTIME_CALL_BEGIN(runtime)
-    status = strata_runtime_finish_block_use(runtime->runtime, &self->block, self->handle, self->access);
+    status = strata_runtime_finish_block_use(of, &self->block, self->handle, self->access);
     strata_ref_release(ref);
     RUNTIME_CALL_END(runtime)
     return status;

@@ -15,12 +15,14 @@
 
 typedef struct runtime_object {
     PyObject_HEAD PyObject *weak;
-    strata_runtime *runtime; /* NULL: closed */
-    PyObject *registered;    /* a set of the handles that register_stream made known; NULL: none */
-    bool owned;              /* made by Runtime(): destroyed with the object */
-    unsigned calls;          /* that other threads are in without the GIL; guarded by the GIL */
-    unsigned entered;        /* budgets and scopes of it that threads are in; guarded by the GIL */
-    pid_t pid;               /* of the process that made it */
+    strata_runtime *runtime;   /* NULL: closed */
+    strata_runtime *ending;    /* not NULL: a thread tries to destroy it, without the GIL; then `runtime` is NULL */
+    struct runtime_rest *rest; /* what was given back meanwhile, latest first */
+    PyObject *registered;      /* a set of the handles that register_stream made known; NULL: none */
+    bool owned;                /* made by Runtime(): destroyed with the object */
+    unsigned calls;            /* that other threads are in without the GIL; guarded by the GIL */
+    unsigned entered;          /* budgets and scopes of it that threads are in; guarded by the GIL */
+    pid_t pid;                 /* of the process that made it */
 } runtime_object;
 
 /* Around a call of Strata with the runtime, without the GIL. The object cannot be closed meanwhile. */
@@ -101,6 +103,14 @@ PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
  * that may close it: ask after them. */
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
+
+/* The runtime for the holder of a reference to its memory, for which it is not destroyed. */
+strata_runtime *runtime_of_reference(const runtime_object *self);
+
+/* While a thread tries to destroy the runtime: calls `end` once that has failed; after success `what` has ended with
+ * the runtime. False: no thread does, or there is no host memory. */
+typedef void runtime_end_call(strata_runtime *runtime, void *what);
+bool runtime_end_later(runtime_object *self, runtime_end_call *end, void *what);
 
 /* Whether register_stream made the handle known. runtime_remember keeps that it did, or forgets it. */
 bool runtime_has_registered(runtime_object *self, CUstream stream);
