@@ -577,6 +577,53 @@ def test_a_runtime_is_not_closed_under_another_threads_call():
         assert not failures
 
 
+@pytest.mark.parametrize("collected", [False, True], ids=["dropped", "collected"])
+def test_a_begun_use_that_another_thread_drops_is_finished_by_its_own(runtime, collected):
+    stream = runtime.stream()
+    buffer = runtime.allocate(1000, stream)
+    uses = [buffer.use(stream)]
+    uses[0].__enter__()
+    if collected:
+        uses.append(uses)  # in a circle
+    held = [uses]
+    del uses
+
+    def drop():
+        held.clear()
+        gc.collect()
+
+    gc.disable()
+    try:
+        thread = threading.Thread(target=drop if collected else lambda: held.pop().clear())
+        thread.start()
+        thread.join()
+    finally:
+        gc.enable()
+    buffer.free()
+    stream.close()
+    runtime.reap()
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_a_begun_use_is_finished_though_its_thread_has_ended(runtime):
+    stream = runtime.stream()
+    buffer = runtime.allocate(1000, stream)
+    uses = [buffer.use(stream)]
+
+    def run(call):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    run(lambda: uses[0].__enter__())
+    uses.clear()  # here, on the thread that has allocated the buffer
+    run(runtime.usage)
+    buffer.free()
+    stream.close()
+    runtime.reap()
+    assert runtime.usage()["live_blocks"] == 0
+
+
 def test_a_close_that_is_refused_takes_nothing_from_other_threads():
     """A thread gives back what it has while another one closes in vain, here in the middle of its refusal."""
     runtime = strata.Runtime("budget(limit=64MiB), statistics, pool")

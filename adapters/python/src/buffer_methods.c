@@ -13,6 +13,7 @@ static PyObject *buffer_free(PyObject *object, PyObject *arguments, PyObject *ke
     CUstream stream;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:free", names, &given) || !convert_stream(given, &stream))
         return NULL;
+    uses_finish_dropped();
     if (!self->ref)
         Py_RETURN_NONE;
     const strata_status status = given == Py_None ? buffer_release(self) : buffer_free_on(self, stream);

@@ -152,6 +152,9 @@ PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offs
 int buffer_use_add(PyObject *module);
 PyObject *buffer_use(PyObject *self, PyObject *arguments, PyObject *keywords);
 
+/* Finishes uses that threads dropped which could not finish them, and this thread can. */
+void uses_finish_dropped(void);
+
 /* buffer_exchange.c: other libraries' protocols */
 PyObject *buffer_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);
 PyObject *buffer_dlpack_device(PyObject *self, PyObject *ignored);

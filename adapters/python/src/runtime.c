@@ -18,6 +18,7 @@ bool runtime_check(PyObject *object)
 
 strata_runtime *runtime_of(runtime_object *self)
 {
+    uses_finish_dropped();
     if (!self->runtime)
         PyErr_SetString(PyExc_ValueError, "the runtime is closed");
     return self->runtime;
@@ -161,6 +162,7 @@ static void end_rest(runtime_object *self)
 /* After an error the runtime exists, and the next call continues. */
 strata_status runtime_destroy(runtime_object *self)
 {
+    uses_finish_dropped();
     strata_runtime *runtime = self->runtime;
     strata_status status = STRATA_SUCCESS;
     if (self->calls || self->entered || self->ending)
