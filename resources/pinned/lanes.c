@@ -18,11 +18,13 @@ enum {
 
 /* ---- points ---- */
 
-/* Whether all that the block waits for is on the freeing stream. */
+/* Whether the block's point covers all that it waits for. The last write may come after the point on one timeline, if
+ * the free named no stream: its point is then complete, or of a stream that had the timeline before. */
 static bool waits_for_one(const strata_entry *entry, const pinned_bytes *bytes)
 {
     const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     return strata_point_timeline(write) == strata_point_timeline(bytes->point) &&
+           strata_point_epoch(write) <= strata_point_epoch(bytes->point) &&
            !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
@@ -294,7 +296,7 @@ size_t pinned_lanes_cached(pinned *self)
 
 typedef struct summed {
     strata_summed_free each;
-    uint16_t counted; /* timeline whose points were counted */
+    uint16_t counted; /* timeline whose points were counted; 0: none */
 } summed;
 
 static strata_status sum_point(strata_point point, void *data)
@@ -310,7 +312,7 @@ static void sum_lane(pinned *self, pinned_lane *lane, strata_stream_sums *sums)
         strata_entry *entry = pinned_entry(self, slot);
         const pinned_bytes *bytes = pinned_bytes_of(self, entry);
         summed to = {.each = {.sums = sums, .bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed)},
-                     .counted = strata_point_timeline(bytes->point)};
+                     .counted = strata_point_known_complete(bytes->point) ? 0 : strata_point_timeline(bytes->point)};
         strata_stream_sums_add(sums, bytes->point, to.each.bytes);
         strata_uses_visit(entry, sum_point, &to);
         slot = bytes->next;

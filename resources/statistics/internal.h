@@ -89,7 +89,7 @@ static inline const char *strata_statistics_tag_text(strata_tag tag)
 
 extern const strata_resource_ops strata_statistics_ops;
 
-/* Whether the block has a scope or a call stack. */
+/* Whether the block has a scope or a call stack; also true of 0, which is no block of this layer. */
 static inline bool strata_statistics_origin_has_detail(uint64_t origin)
 {
     return (uint32_t)origin != 1;

@@ -303,7 +303,7 @@ static __attribute__((noinline)) strata_status free_general(strata_resource *res
     const size_t bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
-    if (__builtin_expect(!origin || strata_statistics_origin_scope(origin) || !account || self->stores_facts, 0))
+    if (__builtin_expect(strata_statistics_origin_has_detail(origin) || !account || self->stores_facts, 0))
         return strata_deallocate_plainly(resource, block, entry, timeline);
     if (__builtin_expect(local->all != NULL, 0))
         return free_of_both(self, block, entry, timeline, account, bytes);

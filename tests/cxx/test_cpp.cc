@@ -419,6 +419,33 @@ void a_graph_takes_the_work_of_another_capture()
     CHECK(graph.replays() == 2 && test::first_byte(block.address(), stream.get()) == 6);
 }
 
+void a_capture_that_a_graph_does_not_take_is_still_ended()
+{
+    strata::runtime runtime("pool");
+    const strata::stream stream(runtime);
+    const strata::graph none;
+    const auto refused = [](strata::capture &capture, const strata::graph &graph) {
+        try {
+            capture.end_into(graph);
+        } catch (const strata::error &failed) {
+            return failed.status();
+        }
+        return STRATA_SUCCESS;
+    };
+    const strata::graph graph = strata::capture(runtime, stream).end();
+    {
+        strata::capture capture(runtime, stream);
+        (void)strata::block(runtime, BYTES, stream); /* of a pool that is not the graph's */
+        CHECK_STATUS(refused(capture, graph), STRATA_ERROR_INVALID_VALUE);
+        CHECK_STATUS(refused(capture, none), STRATA_ERROR_INVALID_VALUE);
+        CHECK(capture && (strata_is_stream_capturing)(runtime, stream.get()));
+    }
+    CHECK(!(strata_is_stream_capturing)(runtime, stream.get()));
+    strata::capture again(runtime, stream);
+    CHECK_STATUS(refused(again, none), STRATA_ERROR_INVALID_VALUE);
+    CHECK(again.end().node_count() == 0 && !again);
+}
+
 void a_capture_that_another_thread_cannot_end_goes_on()
 {
     strata::runtime runtime("async");
@@ -516,6 +543,7 @@ int main()
         CASE(references_outlive_their_runtime_and_are_stale),
         CASE(a_capture_becomes_a_graph_or_is_discarded),
         CASE(a_graph_takes_the_work_of_another_capture),
+        CASE(a_capture_that_a_graph_does_not_take_is_still_ended),
         CASE(a_capture_that_another_thread_cannot_end_goes_on),
         CASE(a_launch_may_be_cancelled_and_name_addresses),
         CASE(two_parts_of_a_program_mean_different_streams_by_zero),

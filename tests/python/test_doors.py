@@ -251,3 +251,32 @@ def test_cuda_core_buffers_come_from_strata(on_simulated_libcuda):
         "OutOfBudgetError",
         "0 1",
     ]
+
+
+CUDA_CORE_RESET = """
+    import ctypes, strata, strata.cuda_core
+    from cuda.core import Device
+    device = Device()
+    device.set_current()
+    resource = strata.cuda_core.MemoryResource(device.device_id)
+    before = resource.allocate(1 << 20)
+    assert ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(0) == 0
+    buffers = []
+    while not buffers or (int(buffers[-1].handle) != int(before.handle) and len(buffers) < 100):
+        buffers.append(resource.allocate(1 << 20))
+    live = lambda: resource.runtime.usage()["live_blocks"] - len(buffers)
+    print(int(buffers[-1].handle) == int(before.handle), live())
+    before.close()
+    print(live())
+    for buffer in buffers:
+        buffer.close()
+    print(resource.runtime.usage()["live_blocks"])
+    """
+
+
+@needs("cuda.core")
+def test_cuda_core_buffers_of_before_a_reset_free_no_later_one(on_simulated_libcuda):
+    if not strata.driver_info()["simulated"]:
+        pytest.skip("a reset of a GPU's context is not for tests beside others")
+    # This owner gives the same addresses again.
+    assert lines(on_simulated_libcuda(CUDA_CORE_RESET, STRATA_STACK="direct")) == ["True 0", "0", "0"]

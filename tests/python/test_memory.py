@@ -577,6 +577,99 @@ def test_a_runtime_is_not_closed_under_another_threads_call():
         assert not failures
 
 
+@pytest.mark.parametrize("collected", [False, True], ids=["dropped", "collected"])
+def test_a_begun_use_that_another_thread_drops_is_finished_by_its_own(runtime, collected):
+    stream = runtime.stream()
+    buffer = runtime.allocate(1000, stream)
+    uses = [buffer.use(stream)]
+    uses[0].__enter__()
+    if collected:
+        uses.append(uses)  # in a circle
+    held = [uses]
+    del uses
+
+    def drop():
+        held.clear()
+        gc.collect()
+
+    gc.disable()
+    try:
+        thread = threading.Thread(target=drop if collected else lambda: held.pop().clear())
+        thread.start()
+        thread.join()
+    finally:
+        gc.enable()
+    buffer.free()
+    stream.close()
+    runtime.reap()
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_a_begun_use_is_finished_though_its_thread_has_ended(runtime):
+    stream = runtime.stream()
+    buffer = runtime.allocate(1000, stream)
+    uses = [buffer.use(stream)]
+
+    def run(call):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    run(lambda: uses[0].__enter__())
+    uses.clear()  # here, on the thread that has allocated the buffer
+    run(runtime.usage)
+    buffer.free()
+    stream.close()
+    runtime.reap()
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_a_close_that_is_refused_takes_nothing_from_other_threads():
+    """A thread gives back what it has while another one closes in vain, here in the middle of its refusal."""
+    runtime = strata.Runtime("budget(limit=64MiB), statistics, pool")
+    kept = runtime.allocate(1000)  # for which the runtime cannot be closed
+    stream = runtime.stream()
+    buffer = runtime.allocate("1MiB", stream)
+    use = buffer.use(stream)
+    use.__enter__()
+    reserved, scope = strata.budget("1MiB", reserve=True, runtime=runtime), strata.scope(runtime=runtime)
+    refused, over, failures = threading.Event(), threading.Event(), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+    def wait(error, data):
+        refused.set()
+        over.wait(20)
+
+    def close():
+        try:
+            runtime.close()
+        except strata.Error as error:
+            failures.append(error.status_name)
+
+    library = ctypes.CDLL(strata._core.__file__)
+    library.strata_set_log_callback(wait, None)
+    thread = threading.Thread(target=close)
+    thread.start()
+    assert refused.wait(20)
+    library.strata_set_log_callback(None, None)
+    try:
+        use.__exit__(None, None, None)
+        with buffer.use(stream):
+            buffer.record(stream)
+        buffer.free(stream)
+        stream.close()
+        del reserved, scope, use
+    finally:
+        over.set()
+        thread.join()
+    assert failures == ["STRATA_ERROR_BUSY"] and not runtime.closed
+    assert runtime.usage()["live_blocks"] == 1
+    kept.free()
+    runtime.reap()
+    assert runtime.limits()["in_use"] == 0
+    runtime.close()
+
+
 @pytest.mark.parametrize("mode", [0, 2], ids=["global", "relaxed"])
 def test_in_a_capture_memory_for_any_stream_can_be_had(runtime, driver, mode):
     handle, graph = driver.make_stream(), ctypes.c_void_p()

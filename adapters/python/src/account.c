@@ -125,12 +125,20 @@ static PyObject *account_new(PyTypeObject *type, PyObject *arguments, PyObject *
     return self;
 }
 
+static void close_later(strata_runtime *runtime, void *account)
+{
+    (void)runtime;
+    strata_budget_account_close(account);
+}
+
 /* Blocks of the account stay charged until they are freed. */
 static strata_status close_account(account_object *self)
 {
-    if (!self->account || !self->runtime->runtime)
-        return STRATA_SUCCESS;
-    const strata_status status = strata_budget_account_close(self->account);
+    strata_status status = STRATA_SUCCESS;
+    if (!self->account || !runtime_of_reference(self->runtime))
+        return status;
+    if (!runtime_end_later(self->runtime, close_later, self->account))
+        status = self->runtime->runtime ? strata_budget_account_close(self->account) : STRATA_ERROR_BUSY;
     if (status != STRATA_SUCCESS)
         return status;
     self->account = NULL;

@@ -47,7 +47,7 @@ static void record_open_uses(const buffer_object *self, strata_ref *ref)
         CUstream stream;
         const bool named = convert_stream(PyList_GetItem(self->streams, i), &stream);
         recorded = recorded && named &&
-                   strata_runtime_record_block_use(self->runtime->runtime, memory.block, stream,
+                   strata_runtime_record_block_use(runtime_of_reference(self->runtime), memory.block, stream,
                                                    STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
     }
     PyErr_Clear();
@@ -123,7 +123,7 @@ void buffer_dealloc(PyObject *object)
 /* Records a use; in a stack that records none, makes the free wait for the device. */
 static strata_status record_last_use(const buffer_object *self, strata_ref *ref, CUstream stream)
 {
-    if (strata_runtime_supports_block_use_tracking(self->runtime->runtime))
+    if (strata_runtime_supports_block_use_tracking(runtime_of_reference(self->runtime)))
         return strata_ref_record_write(ref, stream);
     buffer_mark_unrecorded(ref);
     return STRATA_SUCCESS;

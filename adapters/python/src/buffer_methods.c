@@ -13,6 +13,7 @@ static PyObject *buffer_free(PyObject *object, PyObject *arguments, PyObject *ke
     CUstream stream;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:free", names, &given) || !convert_stream(given, &stream))
         return NULL;
+    uses_finish_dropped();
     if (!self->ref)
         Py_RETURN_NONE;
     const strata_status status = given == Py_None ? buffer_release(self) : buffer_free_on(self, stream);
@@ -72,11 +73,12 @@ static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *
         !convert_stream(given, &stream) || !convert_access(word, &access) || !buffer_ref(self))
         return NULL;
     strata_ref *ref = strata_ref_clone(self->ref); /* another thread may free the buffer meanwhile */
+    strata_runtime *runtime = runtime_of_reference(self->runtime);
     strata_status status;
     RUNTIME_CALL_BEGIN(self->runtime)
     status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS)
-        status = strata_runtime_record_block_use(self->runtime->runtime, memory.block, stream, access);
+        status = strata_runtime_record_block_use(runtime, memory.block, stream, access);
     strata_ref_release(ref);
     RUNTIME_CALL_END(self->runtime)
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);

@@ -2,17 +2,33 @@
 #include "module.h"
 
 #include <pythread.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+/* A use that has begun. */
+typedef struct begun_use {
+    CUstream handle;
+    strata_access access;
+    strata_ref *ref;      /* keeps the memory; NULL: none has begun */
+    strata_block block;   /* of `ref` */
+    unsigned long thread; /* that has begun it: the one that can finish it */
+} begun_use;
 
 typedef struct use_object {
     PyObject_HEAD buffer_object *buffer;
     PyObject *stream; /* keeps the stream */
-    CUstream handle;
-    strata_access access;
-    strata_ref *ref;      /* of a use that has begun: keeps the memory */
-    strata_block block;   /* of `ref` */
-    unsigned long thread; /* that has begun it: the one that can finish it */
+    begun_use use;
 } use_object;
+
+/* A begun use whose object another thread dropped. */
+typedef struct dropped_use {
+    struct dropped_use *next;
+    begun_use use;
+    buffer_object *buffer; /* strong references */
+    PyObject *stream;
+} dropped_use;
+
+static dropped_use *dropped; /* guarded by the GIL */
 
 static PyTypeObject *use_type;
 
@@ -31,19 +47,19 @@ PyObject *buffer_use(PyObject *buffer, PyObject *arguments, PyObject *keywords)
         return NULL;
     self->buffer = (buffer_object *)Py_NewRef(buffer);
     self->stream = Py_NewRef(stream);
-    self->handle = handle;
-    self->access = access;
+    self->use.handle = handle;
+    self->use.access = access;
     return (PyObject *)self;
 }
 
 /* Without the GIL. After an error no use has begun. */
-static strata_status begin(use_object *self, strata_runtime *runtime, strata_ref *ref)
+static strata_status begin(begun_use *use, strata_runtime *runtime, strata_ref *ref)
 {
     strata_ref_memory memory;
     strata_status status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS) {
-        self->block = *memory.block;
-        status = strata_runtime_prepare_block_use(runtime, &self->block, self->handle, self->access);
+        use->block = *memory.block;
+        status = strata_runtime_prepare_block_use(runtime, &use->block, use->handle, use->access);
     }
     if (status != STRATA_SUCCESS)
         strata_ref_release(ref);
@@ -54,7 +70,8 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
 {
     (void)ignored;
     use_object *self = (use_object *)object;
-    if (self->ref) {
+    uses_finish_dropped();
+    if (self->use.ref) {
         PyErr_SetString(PyExc_ValueError, "the use has begun");
         return NULL;
     }
@@ -66,29 +83,74 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
         return NULL;
     runtime_object *runtime = self->buffer->runtime;
     strata_ref *ref = strata_ref_clone(self->buffer->ref);
+    strata_runtime *of = runtime_of_reference(runtime);
     strata_status status;
     RUNTIME_CALL_BEGIN(runtime)
-    status = begin(self, runtime->runtime, ref);
+    status = begin(&self->use, of, ref);
     RUNTIME_CALL_END(runtime)
     if (status != STRATA_SUCCESS)
         return errors_raise(status);
-    self->ref = ref;
-    self->thread = PyThread_get_thread_ident();
+    self->use.ref = ref;
+    self->use.thread = PyThread_get_thread_ident();
     return Py_NewRef(self->buffer);
 }
 
 /* Finishes a use that has begun. */
-static strata_status finish(use_object *self)
+static strata_status finish(begun_use *use, runtime_object *runtime)
 {
-    runtime_object *runtime = self->buffer->runtime;
-    strata_ref *ref = self->ref;
+    strata_runtime *of = runtime_of_reference(runtime);
+    strata_ref *ref = use->ref;
     strata_status status;
-    self->ref = NULL;
+    use->ref = NULL;
     RUNTIME_CALL_BEGIN(runtime)
-    status = strata_runtime_finish_block_use(runtime->runtime, &self->block, self->handle, self->access);
+    status = strata_runtime_finish_block_use(of, &use->block, use->handle, use->access);
     strata_ref_release(ref);
     RUNTIME_CALL_END(runtime)
     return status;
+}
+
+/* Whether a thread can finish the use: the one that has begun it, and of other threads than the block's own any but
+ * that. */
+static bool can_finish(const begun_use *use, const buffer_object *buffer, unsigned long thread)
+{
+    return use->thread == thread || (use->thread != buffer->thread && thread != buffer->thread);
+}
+
+/* Takes a use that this thread can finish out of the list; NULL: there is none. */
+static dropped_use *take_dropped(unsigned long thread)
+{
+    dropped_use **link = &dropped, *one;
+    while ((one = *link) && !can_finish(&one->use, one->buffer, thread))
+        link = &one->next;
+    if (one)
+        *link = one->next;
+    return one;
+}
+
+void uses_finish_dropped(void)
+{
+    const unsigned long thread = PyThread_get_thread_ident();
+    for (dropped_use *one; dropped && (one = take_dropped(thread));) {
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        if (one->buffer->pid == getpid())
+            (void)finish(&one->use, one->buffer->runtime);
+        Py_DECREF(one->buffer);
+        Py_XDECREF(one->stream);
+        free(one);
+        PyErr_Restore(type, value, trace);
+    }
+}
+
+/* Leaves a use to a thread that can finish it. Without host memory the memory stays. */
+static void leave_to_others(use_object *self)
+{
+    dropped_use *one = malloc(sizeof *one);
+    if (!one)
+        return;
+    *one = (dropped_use){dropped, self->use, (buffer_object *)Py_NewRef(self->buffer), Py_XNewRef(self->stream)};
+    dropped = one;
+    self->use.ref = NULL;
 }
 
 /* Finishes the use after an exception, too: work may have been submitted before it. */
@@ -96,15 +158,15 @@ static PyObject *use_exit(PyObject *object, PyObject *arguments)
 {
     (void)arguments;
     use_object *self = (use_object *)object;
-    if (!self->ref) {
+    if (!self->use.ref) {
         PyErr_SetString(PyExc_ValueError, "no use has begun");
         return NULL;
     }
-    if (self->thread != PyThread_get_thread_ident()) {
+    if (self->use.thread != PyThread_get_thread_ident()) {
         PyErr_SetString(PyExc_RuntimeError, "a use is left on the thread that entered it; there it can still be left");
         return NULL;
     }
-    const strata_status status = finish(self);
+    const strata_status status = finish(&self->use, self->buffer->runtime);
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
@@ -121,9 +183,9 @@ static int use_traverse(PyObject *object, visitproc visit, void *arg)
 static int use_clear(PyObject *object)
 {
     use_object *self = (use_object *)object;
-    if (self->ref && self->buffer->pid == getpid()) {
-        buffer_mark_unrecorded(self->ref);
-        self->access = STRATA_ACCESS_NONE;
+    if (self->use.ref && self->buffer->pid == getpid()) {
+        buffer_mark_unrecorded(self->use.ref);
+        self->use.access = STRATA_ACCESS_NONE;
     }
     Py_CLEAR(self->stream);
     return 0;
@@ -135,15 +197,19 @@ static void use_finalize(PyObject *object)
     use_clear(object);
 }
 
-/* A use that has begun and was dropped, say by a generator, is finished: the work may have been submitted. */
+/* A use that has begun and was dropped, say by a generator, is finished: the work may have been submitted. Where this
+ * thread, perhaps the collector's, cannot do so, another one does at its next call. */
 static void use_dealloc(PyObject *object)
 {
     use_object *self = (use_object *)object;
     PyObject *type, *value, *trace;
     PyObject_GC_UnTrack(object);
     PyErr_Fetch(&type, &value, &trace);
-    if (self->ref && self->buffer->pid == getpid())
-        (void)finish(self);
+    const bool begun = self->use.ref && self->buffer->pid == getpid();
+    if (begun && can_finish(&self->use, self->buffer, PyThread_get_thread_ident()))
+        (void)finish(&self->use, self->buffer->runtime);
+    else if (begun)
+        leave_to_others(self);
     PyErr_Restore(type, value, trace);
     Py_XDECREF(self->stream);
     Py_XDECREF(self->buffer);

@@ -15,12 +15,14 @@
 
 typedef struct runtime_object {
     PyObject_HEAD PyObject *weak;
-    strata_runtime *runtime; /* NULL: closed */
-    PyObject *registered;    /* a set of the handles that register_stream made known; NULL: none */
-    bool owned;              /* made by Runtime(): destroyed with the object */
-    unsigned calls;          /* that other threads are in without the GIL; guarded by the GIL */
-    unsigned entered;        /* budgets and scopes of it that threads are in; guarded by the GIL */
-    pid_t pid;               /* of the process that made it */
+    strata_runtime *runtime;   /* NULL: closed */
+    strata_runtime *ending;    /* not NULL: a thread tries to destroy it, without the GIL; then `runtime` is NULL */
+    struct runtime_rest *rest; /* what was given back meanwhile, latest first */
+    PyObject *registered;      /* a set of the handles that register_stream made known; NULL: none */
+    bool owned;                /* made by Runtime(): destroyed with the object */
+    unsigned calls;            /* that other threads are in without the GIL; guarded by the GIL */
+    unsigned entered;          /* budgets and scopes of it that threads are in; guarded by the GIL */
+    pid_t pid;                 /* of the process that made it */
 } runtime_object;
 
 /* Around a call of Strata with the runtime, without the GIL. The object cannot be closed meanwhile. */
@@ -102,6 +104,14 @@ PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
 
+/* The runtime for the holder of a reference to its memory, for which it is not destroyed. */
+strata_runtime *runtime_of_reference(const runtime_object *self);
+
+/* While a thread tries to destroy the runtime: calls `end` once that has failed; after success `what` has ended with
+ * the runtime. False: no thread does, or there is no host memory. */
+typedef void runtime_end_call(strata_runtime *runtime, void *what);
+bool runtime_end_later(runtime_object *self, runtime_end_call *end, void *what);
+
 /* Whether register_stream made the handle known. runtime_remember keeps that it did, or forgets it. */
 bool runtime_has_registered(runtime_object *self, CUstream stream);
 void runtime_remember(runtime_object *self, PyObject *stream, bool registered);
@@ -141,6 +151,9 @@ PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offs
 /* buffer_use.c */
 int buffer_use_add(PyObject *module);
 PyObject *buffer_use(PyObject *self, PyObject *arguments, PyObject *keywords);
+
+/* Finishes uses that threads dropped which could not finish them, and this thread can. */
+void uses_finish_dropped(void);
 
 /* buffer_exchange.c: other libraries' protocols */
 PyObject *buffer_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);

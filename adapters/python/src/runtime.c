@@ -1,6 +1,7 @@
 /* The object behind strata.Runtime: the process's runtime of a device, or a private one. */
 #include "module.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ bool runtime_check(PyObject *object)
 
 strata_runtime *runtime_of(runtime_object *self)
 {
+    uses_finish_dropped();
     if (!self->runtime)
         PyErr_SetString(PyExc_ValueError, "the runtime is closed");
     return self->runtime;
@@ -116,18 +118,64 @@ PyObject *runtime_new(PyTypeObject *type, PyObject *arguments, PyObject *keyword
     return self;
 }
 
+typedef struct runtime_rest {
+    struct runtime_rest *next;
+    runtime_end_call *end;
+    void *what;
+} runtime_rest;
+
+strata_runtime *runtime_of_reference(const runtime_object *self)
+{
+    return self->runtime ? self->runtime : self->ending;
+}
+
+bool runtime_end_later(runtime_object *self, runtime_end_call *end, void *what)
+{
+    runtime_rest *one = self->ending && what ? malloc(sizeof *one) : NULL;
+    if (!one)
+        return false;
+    *one = (runtime_rest){self->rest, end, what};
+    self->rest = one;
+    return true;
+}
+
+/* Ends in their order what other threads gave back while the runtime could not be destroyed; if it was, frees the list.
+ */
+static void end_rest(runtime_object *self)
+{
+    runtime_rest *first = NULL;
+    for (runtime_rest *next; self->rest; self->rest = next) {
+        next = self->rest->next;
+        self->rest->next = first;
+        first = self->rest;
+    }
+    self->calls++; /* nothing closes it meanwhile */
+    for (runtime_rest *next; first; first = next) {
+        next = first->next;
+        if (self->runtime)
+            first->end(self->runtime, first->what);
+        free(first);
+    }
+    self->calls--;
+}
+
 /* After an error the runtime exists, and the next call continues. */
 strata_status runtime_destroy(runtime_object *self)
 {
+    uses_finish_dropped();
     strata_runtime *runtime = self->runtime;
     strata_status status = STRATA_SUCCESS;
+    if (self->calls || self->entered || self->ending)
+        return STRATA_ERROR_BUSY;
     if (!self->owned || !runtime)
         return status;
-    if (self->calls || self->entered)
-        return STRATA_ERROR_BUSY;
-    self->runtime = NULL; /* other threads find it closed meanwhile */
+    self->runtime = NULL; /* other threads' calls find it closed meanwhile */
+    self->ending = runtime;
     Py_BEGIN_ALLOW_THREADS status = strata_runtime_destroy(runtime);
-    Py_END_ALLOW_THREADS if (status != STRATA_SUCCESS) self->runtime = runtime;
+    Py_END_ALLOW_THREADS self->ending = NULL;
+    if (status != STRATA_SUCCESS)
+        self->runtime = runtime;
+    end_rest(self);
     return status;
 }
 

@@ -76,16 +76,26 @@ static PyObject *count_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return self;
 }
 
+static void close_later(strata_runtime *runtime, void *scope)
+{
+    (void)runtime;
+    strata_statistics_scope_close(scope, NULL);
+}
+
+static void leave_around(count_object *self)
+{
+    self->scope = NULL;
+    if (self->around)
+        self->around->entered--;
+}
+
 static strata_status close_scope(count_object *self)
 {
     if (!self->scope || !self->runtime->runtime)
         return STRATA_SUCCESS;
     const strata_status status = strata_statistics_scope_close(self->scope, &self->counters);
-    if (status != STRATA_SUCCESS)
-        return status;
-    self->scope = NULL;
-    if (self->around)
-        self->around->entered--;
+    if (status == STRATA_SUCCESS)
+        leave_around(self);
     return status;
 }
 
@@ -108,7 +118,9 @@ static void count_dealloc(PyObject *object)
     PyErr_Fetch(&type, &value, &trace);
     if (self->weak)
         PyObject_ClearWeakRefs(object);
-    if (self->pid == getpid())
+    if (self->pid == getpid() && runtime_end_later(self->runtime, close_later, self->scope))
+        leave_around(self);
+    else if (self->pid == getpid())
         close_scope(self);
     PyErr_Restore(type, value, trace);
     Py_XDECREF(self->around);

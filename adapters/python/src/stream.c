@@ -40,12 +40,18 @@ PyObject *stream_acquire(runtime_object *runtime)
     return (PyObject *)self;
 }
 
+static void release_later(strata_runtime *runtime, void *handle)
+{
+    Py_BEGIN_ALLOW_THREADS strata_runtime_stream_release(runtime, handle);
+    Py_END_ALLOW_THREADS
+}
+
 static strata_status release(stream_object *self)
 {
     const CUstream handle = self->handle;
     strata_status status = STRATA_SUCCESS;
     self->handle = NULL;
-    if (!handle || !self->runtime->runtime)
+    if (runtime_end_later(self->runtime, release_later, handle) || !handle || !self->runtime->runtime)
         return status;
     RUNTIME_CALL_BEGIN(self->runtime)
     status = strata_runtime_stream_release(self->runtime->runtime, handle);

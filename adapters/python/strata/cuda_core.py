@@ -20,7 +20,7 @@ except ImportError:  # before 1.0
     from cuda.core.experimental import Buffer as _CudaBuffer
     from cuda.core.experimental import MemoryResource as _CudaMemoryResource
 
-from . import Buffer, Runtime, runtime as _default_runtime, stream_handle
+from . import Buffer, FreedError, Runtime, runtime as _default_runtime, stream_handle
 
 __all__ = ["MemoryResource"]
 
@@ -38,13 +38,17 @@ class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
         self._private = runtime
         self._device = _default_runtime(device).device if runtime is None else runtime.device
         self._live: dict[int, Buffer] = {}  # by address; item access is atomic
+        self._dead: list[tuple[int, Buffer]] = []  # of before a reset of the device, whose addresses others have
 
     def allocate(self, size: int, stream: Any = None, **ignored: Any) -> Any:
         """Allocates for work on `stream`; None: the legacy default stream."""
         buffer = self.runtime.allocate(size, _named(stream))
         address = buffer.ptr
         if address:
+            dead = self._live.pop(address, None)
             self._live[address] = buffer
+            if dead is not None:
+                self._dead.append((address, dead))
         try:
             return _make_buffer(address, size, self, stream)
         except BaseException:
@@ -53,9 +57,21 @@ class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
 
     def deallocate(self, ptr: Any, size: int, stream: Any = None, **ignored: Any) -> None:
         """Frees in the order of `stream`; None, as at the process's end: in that of the allocation."""
-        buffer = self._live.pop(int(ptr), None)
-        if buffer is not None:
+        buffer = self._take(int(ptr))
+        if buffer is None:
+            return
+        try:
             buffer.free(None if stream is None else _named(stream))
+        except FreedError:
+            pass  # of before a reset of the device: the memory has ended with the context
+
+    def _take(self, address: int) -> Buffer | None:
+        """The buffer to free: cuda.core tells the address alone, and the live buffer goes with the last call."""
+        for dead in tuple(self._dead):
+            if dead[0] == address:
+                self._dead.remove(dead)
+                return dead[1]
+        return self._live.pop(address, None)
 
     @property
     def device_id(self) -> int:

@@ -113,7 +113,8 @@ class capture
         return runtime_ != nullptr;
     }
 
-    /* After STREAM_MISUSE (another thread's call) the capture goes on; after any other exception there is none. */
+    /* After an exception the object is empty if the capture has ended; after STREAM_MISUSE (another thread's call) the
+     * capture goes on. */
     graph end()
     {
         strata_graph *made = nullptr;
@@ -121,7 +122,8 @@ class capture
         return graph(made);
     }
 
-    /* Ends it into a graph that was made before (strata_graph_update), under the same condition. */
+    /* Ends it into a graph that was made before (strata_graph_update). As end(); the capture goes on also after
+     * INVALID_VALUE, for a graph with another pool: end() makes a new one. */
     void end_into(const graph &updated)
     {
         check(ended((strata_graph_update)(updated.get(), stream_, nullptr, nullptr)));
@@ -135,7 +137,7 @@ class capture
   private:
     strata_status ended(strata_status status) noexcept
     {
-        if (status != STRATA_ERROR_STREAM_MISUSE)
+        if (status == STRATA_SUCCESS || !(strata_is_stream_capturing)(runtime_, stream_))
             runtime_ = nullptr;
         return status;
     }

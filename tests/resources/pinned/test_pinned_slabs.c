@@ -79,6 +79,53 @@ static void the_memory_waits_for_uses_on_other_streams(test_fixture *fixture)
     }
 }
 
+static void sum_bytes(const strata_stream_frees *frees, void *sum)
+{
+    *(uint64_t *)sum += frees->bytes;
+}
+
+static uint64_t bytes_behind_streams(test_fixture *fixture)
+{
+    uint64_t sum = 0;
+    check_ok(strata_stack_visit_frees(strata_runtime_stack(fixture->runtime), sum_bytes, &sum));
+    return sum;
+}
+
+/* So many streams end that what is known about complete ones is given up. */
+static void forget_streams_that_ended(test_fixture *fixture)
+{
+    for (size_t i = 0; i < 200; i++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
+        strata_block block = test_allocate(fixture, 1, stream);
+        test_free_on(fixture, &block, stream);
+        test_stream_close(fixture, stream);
+    }
+}
+
+/* The stream is gone and its work is known to be over: only the use on the legacy stream is left. */
+static void without_its_stream_the_memory_waits_for_the_legacy_streams_use(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_REGISTERED, TEST_STREAM_POOL};
+    for (size_t i = 0; i < 2; i++) {
+        CUstream own = test_stream(fixture, kinds[i]), other = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, 8 * KIB, own);
+        test_synchronize(own);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, NULL, STRATA_ACCESS_WRITE));
+        test_stall *stall = test_stall_begin(NULL);
+        test_fill(block.address, 0x7c, block.bytes, NULL);
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, NULL, STRATA_ACCESS_WRITE));
+        test_stream_close(fixture, own);
+        forget_streams_that_ended(fixture);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        assert_true(bytes_behind_streams(fixture) >= 8 * KIB);
+        check_kept_from_others(fixture, &block, other);
+        test_stall_end(stall);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        check_bytes(host(&block), 0x7c, 8 * KIB);
+        test_stream_close(fixture, other);
+    }
+}
+
 /* What a copy reads is what the host wrote for it, although the block is freed before the copy runs. */
 static void a_freed_block_is_not_written_before_its_copy_is_complete(test_fixture *fixture)
 {
@@ -321,6 +368,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(a_free_waits_for_nothing_and_the_memory_for_its_stream),
         TEST_CASE(the_memory_waits_for_uses_on_other_streams),
+        TEST_CASE(without_its_stream_the_memory_waits_for_the_legacy_streams_use),
         TEST_CASE(a_freed_block_is_not_written_before_its_copy_is_complete),
         TEST_CASE(complete_memory_is_used_again_without_a_driver_allocation),
         TEST_CASE(sizes_that_are_not_used_any_more_leave_the_caches),

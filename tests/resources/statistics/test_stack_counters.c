@@ -163,6 +163,30 @@ static void threads_of_one_place_add_up(void **state)
     assert_in_range(counters->blocks.peak, 1, 4);
 }
 
+/* A runtime's own frees go another way than those of a stack: blocks with a tag, and without. */
+static void a_runtimes_frees_count_too(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    strata_block block;
+    const strata_tag tags[] = {0, tag_a};
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "statistics(stacks=on), pool"}, &runtime));
+    strata_resource *statistics = strata_stack_layer(strata_runtime_stack(runtime), "statistics", 0);
+    for (volatile size_t i = 0; i < 8; i++) {
+        check_ok(strata_runtime_allocate_request(runtime, &(strata_request){.bytes = 512, .tag = tags[i % 2]}, &block));
+        check_ok(strata_runtime_deallocate(runtime, &block));
+    }
+    row_count = 0;
+    check_ok(strata_statistics_visit_stacks(statistics, add, NULL));
+    for (size_t i = 0; i < row_count; i++) {
+        assert_int_equal(rows[i].counters.blocks.current, 0);
+        assert_int_equal(rows[i].counters.bytes.current, 0);
+        assert_int_equal(rows[i].counters.bytes.peak, 512);
+    }
+    assert_int_not_equal(row_count, 0);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
@@ -183,6 +207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(in_an_entered_scope_both_count, build_with_stacks, end),
         cmocka_unit_test_setup_teardown(a_reset_sets_their_peaks_too, build_with_stacks, end),
         cmocka_unit_test_setup_teardown(threads_of_one_place_add_up, build_with_stacks, end),
+        cmocka_unit_test_setup_teardown(a_runtimes_frees_count_too, build_with_stacks, end),
         cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, build_with_stacks, end),
         cmocka_unit_test_setup_teardown(without_the_option_there_are_none, build, end),
     };
