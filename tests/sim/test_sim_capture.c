@@ -303,6 +303,31 @@ static void a_context_that_ends_takes_its_captures_along(void **state)
     test_sim_end();
 }
 
+/* ---- calls beside a capture ---- */
+
+/* Answers as seen on an H200, 2026-11-30. */
+static void ending_on_the_legacy_stream_spoils_captures_of_blocking_streams(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream blocking;
+    OK(p_cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    CUstream stream = new_stream();
+    CUgraph graph = NULL;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    assert_int_equal(p_cuStreamEndCapture(CU_STREAM_LEGACY, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    OK(p_cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(p_cuStreamEndCapture(CU_STREAM_LEGACY, &graph), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    assert_null(graph);
+    assert_int_equal(p_cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(p_cuStreamEndCapture(stream, &graph));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuStreamDestroy(blocking));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_graph_open();
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_capture_goes_with_its_first_stream),
         cmocka_unit_test(a_capture_of_a_thread_that_ended_is_nobody_s),
         cmocka_unit_test(a_context_that_ends_takes_its_captures_along),
+        cmocka_unit_test(ending_on_the_legacy_stream_spoils_captures_of_blocking_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
