@@ -328,6 +328,30 @@ static void ending_on_the_legacy_stream_spoils_captures_of_blocking_streams(void
     test_sim_end();
 }
 
+/* The first query is refused for the capture, and spoils it; from then on the event has no record that counts. Answers
+ * as seen on an H200, 2026-11-30. */
+static void an_event_of_a_spoiled_capture_is_invalid(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUstream other = new_stream();
+    CUevent event = new_event();
+    CUgraph graph;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(p_cuEventRecord(event, stream));
+    assert_int_equal(p_cuEventQuery(event), CUDA_ERROR_CAPTURED_EVENT);
+    assert_int_equal(p_cuEventQuery(event), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuEventSynchronize(event), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuStreamWaitEvent(other, event, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(p_cuEventDestroy(event));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuStreamDestroy(other));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_graph_open();
@@ -344,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_capture_of_a_thread_that_ended_is_nobody_s),
         cmocka_unit_test(a_context_that_ends_takes_its_captures_along),
         cmocka_unit_test(ending_on_the_legacy_stream_spoils_captures_of_blocking_streams),
+        cmocka_unit_test(an_event_of_a_spoiled_capture_is_invalid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
