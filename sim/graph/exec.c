@@ -96,6 +96,8 @@ static CUresult copy_node(sim_exec_node *made, CUgraphNode node, CUgraphNode *wr
         made->memory = sim_graph_memory_hold(node->memory);
         made->freed_here = node->memory->freed != NULL;
         made->own = node->memory->graph == node->graph->id;
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !made->freed_here)
+            node->memory->outlives = true;
     }
     made->after = calloc(node->after.count + 1, sizeof(*made->after));
     if (!made->after)

@@ -352,6 +352,26 @@ static void an_event_of_a_spoiled_capture_is_invalid(void **state)
     test_sim_end();
 }
 
+/* Answers as seen on an H200, 2026-11-30. */
+static void a_captured_free_that_fails_marks_the_graph_all_the_same(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUdeviceptr memory = new_memory(1);
+    CUgraph graph;
+    CUgraph clone;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(p_cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
+    OK(p_cuStreamEndCapture(stream, &graph));
+    assert_int_equal(p_cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuMemFree(memory));
+    OK(p_cuStreamDestroy(stream));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_graph_open();
@@ -369,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_context_that_ends_takes_its_captures_along),
         cmocka_unit_test(ending_on_the_legacy_stream_spoils_captures_of_blocking_streams),
         cmocka_unit_test(an_event_of_a_spoiled_capture_is_invalid),
+        cmocka_unit_test(a_captured_free_that_fails_marks_the_graph_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
