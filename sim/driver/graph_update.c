@@ -148,9 +148,9 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
         return result;
     if (!sim_exec_valid(hGraphExec) || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    CUgraphExecUpdateResultInfo info;
-    result = sim_exec_replace_all(hGraphExec, hGraph, &info);
-    if (resultInfo)
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    result = sim_exec_update(hGraphExec, hGraph, &info);
+    if (resultInfo && result != CUDA_ERROR_NOT_SUPPORTED)
         *resultInfo = info;
     return sim_leave(result);
 }

@@ -263,6 +263,10 @@ bool sim_exec_valid(CUgraphExec exec);
 CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong);
 CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
 CUresult sim_exec_upload(CUstream stream);
+void sim_exec_take_memory(sim_exec_node *to, CUgraphNode node); /* in place of what it had */
+
+/* After CUDA_ERROR_NOT_SUPPORTED *info is not written. */
+CUresult sim_exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
 
 /* ---- conditional.c ---- */
 

@@ -656,6 +656,44 @@ static void a_graph_does_not_free_what_it_was_instantiated_to_leave(void **state
     test_sim_end();
 }
 
+/* A graph with memory has one executable graph. An update makes it that of the other graph, with this one's memory. */
+static void an_update_takes_over_a_graph_with_memory(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUdeviceptr first;
+    CUdeviceptr second;
+    CUgraph graph = new_graph();
+    CUgraph other = new_graph();
+    add_allocation(graph, NULL, 100, &first);
+    add_allocation(other, NULL, 5000, &second);
+    CUgraphExec exec = instantiate(graph, 0);
+    CUgraphExec taken = instantiate(other, 0);
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED};
+    OK(p_cuGraphExecUpdate(exec, graph, NULL));
+    assert_int_equal(p_cuGraphExecUpdate(exec, other, &info), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+    OK(p_cuGraphExecDestroy(taken));
+    OK(p_cuGraphExecUpdate(exec, other, &info));
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    assert_int_equal(p_cuGraphInstantiateWithFlags(&taken, other, 0), CUDA_ERROR_NOT_SUPPORTED);
+    run(exec, stream);
+    assert_int_equal(p_cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE); /* not freed yet */
+    OK(p_cuMemFree(second));
+    OK(p_cuGraphExecDestroy(exec));
+    taken = instantiate(graph, 0);
+    exec = instantiate(other, 0);
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphExecDestroy(taken));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(other));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuDeviceGraphMemTrim(0));
+    test_sim_end();
+}
+
 /* ---- memory behind launches ---- */
 
 static void freed_by_the_next_launch(void)
@@ -883,6 +921,7 @@ int main(void)
         cmocka_unit_test(a_graph_has_memory_from_the_first_call_that_would_add_it),
         cmocka_unit_test(a_child_with_memory_is_refused_before_all_else),
         cmocka_unit_test(a_graph_does_not_free_what_it_was_instantiated_to_leave),
+        cmocka_unit_test(an_update_takes_over_a_graph_with_memory),
         cmocka_unit_test(a_launch_that_frees_first_can_be_repeated),
         cmocka_unit_test(graphs_take_turns_with_the_memory_behind_them),
         cmocka_unit_test(a_launch_without_memory_changes_nothing),
