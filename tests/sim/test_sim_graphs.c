@@ -694,6 +694,36 @@ static void an_update_takes_over_a_graph_with_memory(void **state)
     test_sim_end();
 }
 
+/* A graph with memory is refused as a child's replacement whatever the node is. */
+static void a_child_is_not_replaced_by_a_graph_with_memory(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUdeviceptr memory = new_memory(1);
+    CUdeviceptr address;
+    CUgraph graph = new_graph();
+    CUgraph child = new_graph();
+    CUgraph with_memory = new_graph();
+    CUgraphNode node = add_fill(graph, NULL, memory, 1);
+    CUgraphNode embedded;
+    OK(p_cuGraphAddChildGraphNode(&embedded, graph, NULL, 0, child));
+    add_allocation(with_memory, NULL, 100, &address);
+    CUgraphExec exec = instantiate(graph, 0);
+    OK(p_cuGraphExecChildGraphNodeSetParams(exec, embedded, child));
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, node, child), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, embedded, with_memory),
+                     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, node, with_memory),
+                     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(child));
+    OK(p_cuGraphDestroy(with_memory));
+    OK(p_cuMemFree(memory));
+    test_sim_end();
+}
+
 /* ---- memory behind launches ---- */
 
 static void freed_by_the_next_launch(void)
@@ -922,6 +952,7 @@ int main(void)
         cmocka_unit_test(a_child_with_memory_is_refused_before_all_else),
         cmocka_unit_test(a_graph_does_not_free_what_it_was_instantiated_to_leave),
         cmocka_unit_test(an_update_takes_over_a_graph_with_memory),
+        cmocka_unit_test(a_child_is_not_replaced_by_a_graph_with_memory),
         cmocka_unit_test(a_launch_that_frees_first_can_be_repeated),
         cmocka_unit_test(graphs_take_turns_with_the_memory_behind_them),
         cmocka_unit_test(a_launch_without_memory_changes_nothing),
