@@ -25,7 +25,7 @@ CUresult sim_child_good(CUgraph child)
 
 /* ---- addition ---- */
 
-/* A graph in itself is refused: on an H200 (seen 2026-11-30) the call ends the process. */
+/* A graph in itself is refused: an H200's driver crashes (seen 2026-11-30). */
 CUresult sim_node_embed(CUgraphNode node, CUgraph child)
 {
     if (!sim_graph_valid(child) || child == node->graph)
