@@ -56,10 +56,7 @@ static CUresult describe_event(CUgraphNode node, CUevent event)
 
 static CUresult describe_allocation(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
 {
-    const CUDA_MEM_ALLOC_NODE_PARAMS allocation = {.poolProps = params->poolProps, .bytesize = params->bytesize};
-    CUresult result = sim_node_allocation_good(&allocation);
-    if (result == CUDA_SUCCESS)
-        result = sim_allocation_add(node, sim_device_of(params->poolProps.location.id), params->bytesize);
+    CUresult result = sim_allocation_add(node, sim_device_of(params->poolProps.location.id), params->bytesize);
     if (result == CUDA_SUCCESS)
         params->dptr = node->memory->block.address;
     return result;
@@ -77,9 +74,7 @@ static CUresult describe(CUgraphNode node, CUgraphNodeParams *params)
     case CU_GRAPH_NODE_TYPE_HOST:
         return describe_host(node, &params->host);
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        return params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
-                   ? sim_node_embed(node, params->graph.graph)
-                   : CUDA_ERROR_NOT_SUPPORTED;
+        return sim_node_embed(node, params->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -97,6 +92,24 @@ static CUresult describe(CUgraphNode node, CUgraphNodeParams *params)
     }
 }
 
+/* What is asked before the dependencies are. */
+static CUresult params_good(CUgraph graph, const CUgraphNodeParams *params)
+{
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE ? sim_child_good(params->graph.graph)
+                                                                               : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return sim_allocation_good(graph, &(CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps = params->alloc.poolProps,
+                                                                        .bytesize = params->alloc.bytesize});
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        graph->allocates = true;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_SUCCESS;
+    }
+}
+
 static bool reserved_good(const CUgraphNodeParams *params)
 {
     return params->reserved0[0] == 0 && params->reserved0[1] == 0 && params->reserved0[2] == 0 &&
@@ -111,7 +124,9 @@ static CUresult add_node(const char *entry, CUgraphNode *out, CUgraph graph, con
         return result;
     if (!out || !params || !reserved_good(params) || !sim_graph_valid(graph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    result = sim_dependencies_check(graph, after, count);
+    result = params_good(graph, params);
+    if (result == CUDA_SUCCESS)
+        result = sim_dependencies_check(graph, after, count);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS && data; i++)
         if (data[i].type != CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || data[i].from_port != 0 || data[i].to_port != 0)
             result = CUDA_ERROR_INVALID_VALUE;

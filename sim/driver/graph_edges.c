@@ -110,41 +110,67 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 }
 
 /* Edges before a wrong one are changed. Cycles are found at instantiation. */
-static CUresult change_edges(const char *entry, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                             const CUgraphEdgeData *data, size_t count,
-                             CUresult (*change)(CUgraphNode from, CUgraphNode to))
+static CUresult change_edges(const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, size_t count,
+                             CUgraph graph, CUresult (*change)(CUgraphNode from, CUgraphNode to))
 {
-    CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!sim_graph_valid(graph) || (count > 0 && (!from || !to)))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         bool good = sim_graph_edge_good(graph, from[i], to[i], data ? &data[i] : NULL);
         result = good ? change(from[i], to[i]) : CUDA_ERROR_INVALID_VALUE;
     }
-    return sim_leave(result);
+    return result;
+}
+
+static CUresult enter_edges(const char *entry, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                            size_t count)
+{
+    CUresult result = sim_enter_as(entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    bool good = sim_graph_valid(graph) && (count == 0 || (from && to));
+    return good ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+static CUresult add_edges(const char *entry, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                          const CUgraphEdgeData *data, size_t count)
+{
+    CUresult result = enter_edges(entry, graph, from, to, count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return sim_leave(change_edges(from, to, data, count, graph, sim_graph_add_edge));
+}
+
+/* Whether the graph has memory is asked before the edges are looked at. */
+static CUresult remove_edges(const char *entry, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                             const CUgraphEdgeData *data, size_t count)
+{
+    CUresult result = enter_edges(entry, graph, from, to, count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (sim_graph_has_memory(graph))
+        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+    return sim_leave(change_edges(from, to, data, count, graph, sim_graph_remove_edge));
 }
 
 CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                    const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
-    return change_edges(__func__, hGraph, from, to, edgeData, numDependencies, sim_graph_add_edge);
+    return add_edges(__func__, hGraph, from, to, edgeData, numDependencies);
 }
 
 CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
-    return change_edges(__func__, hGraph, from, to, NULL, numDependencies, sim_graph_add_edge);
+    return add_edges(__func__, hGraph, from, to, NULL, numDependencies);
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                       const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
-    return change_edges(__func__, hGraph, from, to, edgeData, numDependencies, sim_graph_remove_edge);
+    return remove_edges(__func__, hGraph, from, to, edgeData, numDependencies);
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
                                    size_t numDependencies)
 {
-    return change_edges(__func__, hGraph, from, to, NULL, numDependencies, sim_graph_remove_edge);
+    return remove_edges(__func__, hGraph, from, to, NULL, numDependencies);
 }

@@ -1,16 +1,20 @@
 /* Entry points: nodes. */
 #include "driver/enter.h"
 
-/* Enters a call that adds a node, and adds it. After a failure the lock is not held. */
-static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
-                      CUgraphNodeType type, CUgraphNode *node)
+/* Enters a call that adds a node. After a failure the lock is not held. */
+static CUresult enter_graph(const char *entry, const CUgraphNode *out, CUgraph graph)
 {
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!out || !sim_graph_valid(graph))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    result = sim_dependencies_check(graph, after, count);
+    return out && sim_graph_valid(graph) ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+/* Adds the node, unless its parameters are bad. After a failure the lock is not held. */
+static CUresult add(CUresult params, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeType type,
+                    CUgraphNode *node)
+{
+    CUresult result = params == CUDA_SUCCESS ? sim_dependencies_check(graph, after, count) : params;
     if (result != CUDA_SUCCESS)
         return sim_leave(result);
     *node = sim_node_create(graph, type, after, count);
@@ -18,6 +22,13 @@ static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const 
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     (*node)->made = sim_check_made();
     return CUDA_SUCCESS;
+}
+
+static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                      CUgraphNodeType type, CUgraphNode *node)
+{
+    CUresult result = enter_graph(entry, out, graph);
+    return result == CUDA_SUCCESS ? add(CUDA_SUCCESS, graph, after, count, type, node) : result;
 }
 
 static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)
@@ -268,9 +279,11 @@ CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                   size_t numDependencies, CUgraph childGraph)
 {
+    CUresult result = enter_graph(__func__, phGraphNode, hGraph);
+    if (result != CUDA_SUCCESS)
+        return result;
     CUgraphNode node;
-    CUresult result =
-        begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &node);
+    result = add(sim_child_good(childGraph), hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &node);
     if (result != CUDA_SUCCESS)
         return result;
     return end(phGraphNode, node, sim_node_embed(node, childGraph));
@@ -288,16 +301,15 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                 size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
-    CUgraphNode node;
-    CUresult result =
-        begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node);
+    CUresult result = enter_graph(__func__, phGraphNode, hGraph);
     if (result != CUDA_SUCCESS)
         return result;
-    result = sim_node_allocation_good(nodeParams);
-    if (result == CUDA_SUCCESS) {
-        sim_device *device = sim_device_of(nodeParams->poolProps.location.id);
-        result = sim_allocation_add(node, device, nodeParams->bytesize);
-    }
+    CUgraphNode node;
+    result = add(sim_allocation_good(hGraph, nodeParams), hGraph, dependencies, numDependencies,
+                 CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = sim_allocation_add(node, sim_device_of(nodeParams->poolProps.location.id), nodeParams->bytesize);
     if (result == CUDA_SUCCESS)
         nodeParams->dptr = node->memory->block.address;
     return end(phGraphNode, node, result);
@@ -321,9 +333,12 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PAR
 CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                size_t numDependencies, CUdeviceptr dptr)
 {
+    CUresult result = enter_graph(__func__, phGraphNode, hGraph);
+    if (result != CUDA_SUCCESS)
+        return result;
+    hGraph->allocates = true;
     CUgraphNode node;
-    CUresult result =
-        begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE, &node);
+    result = add(CUDA_SUCCESS, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE, &node);
     if (result != CUDA_SUCCESS)
         return result;
     return end(phGraphNode, node, sim_free_add(node, dptr));

@@ -148,9 +148,9 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
         return result;
     if (!sim_exec_valid(hGraphExec) || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    CUgraphExecUpdateResultInfo info;
-    result = sim_exec_replace_all(hGraphExec, hGraph, &info);
-    if (resultInfo)
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    result = sim_exec_update(hGraphExec, hGraph, &info);
+    if (resultInfo && result != CUDA_ERROR_NOT_SUPPORTED)
         *resultInfo = info;
     return sim_leave(result);
 }
@@ -169,11 +169,15 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
 {
-    sim_exec_node *node;
-    CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node);
+    CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
+    if (!sim_exec_valid(hGraphExec) || !sim_graph_valid(childGraph))
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (sim_graph_has_memory(childGraph))
+        return sim_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    const sim_exec_node *node = sim_exec_find_node(hGraphExec, hNode);
     CUgraphExecUpdateResultInfo info;
-    bool good = sim_graph_valid(childGraph) && !sim_graph_has_memory(childGraph);
+    bool good = node && node->type == CU_GRAPH_NODE_TYPE_GRAPH;
     return sim_leave(good ? sim_exec_replace_all(node->child, childGraph, &info) : CUDA_ERROR_INVALID_VALUE);
 }

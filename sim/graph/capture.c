@@ -124,10 +124,13 @@ static bool joined(const sim_capture *capture)
     return true;
 }
 
+/* On the legacy stream it counts as work there: a capture with a blocking stream ends invalid. */
 CUresult sim_capture_end(CUstream stream, CUgraph *graph)
 {
     sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
+    if (result == CUDA_SUCCESS && queue->kind == SIM_QUEUE_LEGACY)
+        result = sim_capture_guard_legacy(queue->context);
     if (result != CUDA_SUCCESS)
         return result;
     sim_capture *capture = queue->capture;

@@ -170,9 +170,7 @@ static CUresult wait_for_captured(sim_queue *queue, CUevent event)
 {
     sim_capture *capture = sim_capture_of_event(event);
     if (!capture)
-        return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* capture is over */
-    if (capture->invalidated)
-        return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        return refuse(queue, CUDA_ERROR_INVALID_VALUE);
     if (queue->kind == SIM_QUEUE_LEGACY) {
         sim_capture_invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;

@@ -60,8 +60,6 @@ CUresult sim_graph_add_edge(CUgraphNode from, CUgraphNode to)
 
 CUresult sim_graph_remove_edge(CUgraphNode from, CUgraphNode to)
 {
-    if (sim_graph_has_memory(to->graph))
-        return CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_nodes_have(&to->after, from))
         return CUDA_ERROR_INVALID_VALUE;
     sim_edge_remove(from, to);

@@ -33,6 +33,15 @@ static void forget_graph(const struct CUgraphExec_st *exec)
         exec->graph->only_exec = NULL;
 }
 
+/* Makes it the one executable graph of a graph with memory, and no longer that of another. */
+static void belong(CUgraphExec exec, CUgraph graph)
+{
+    forget_graph(exec);
+    exec->graph = graph;
+    exec->graph_id = graph->id;
+    graph->only_exec = exec;
+}
+
 void sim_exec_free(CUgraphExec exec)
 {
     forget_graph(exec);
@@ -51,6 +60,19 @@ static bool captured_fill_good(const sim_op *what)
 {
     uint64_t address = what->work.fill.address;
     return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
+}
+
+void sim_exec_take_memory(sim_exec_node *to, CUgraphNode node)
+{
+    sim_graph_memory *memory = node->memory;
+    sim_graph_memory_hold(memory);
+    if (to->memory)
+        sim_graph_memory_drop(to->memory);
+    to->memory = memory;
+    to->freed_here = memory->freed != NULL;
+    to->own = memory->graph == node->graph->id;
+    if (to->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !to->freed_here)
+        memory->outlives = true;
 }
 
 /* Makes executable copies of a node's bodies. After a failure *wrong is the node of a body that cannot run there. */
@@ -92,11 +114,8 @@ static CUresult copy_node(sim_exec_node *made, CUgraphNode node, CUgraphNode *wr
     made->copy = node->copy;
     made->event = node->event;
     made->before_count = node->before.count;
-    if (node->memory) {
-        made->memory = sim_graph_memory_hold(node->memory);
-        made->freed_here = node->memory->freed != NULL;
-        made->own = node->memory->graph == node->graph->id;
-    }
+    if (node->memory)
+        sim_exec_take_memory(made, node);
     made->after = calloc(node->after.count + 1, sizeof(*made->after));
     if (!made->after)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -182,6 +201,17 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
         graph->only_exec = made;
     *exec = made;
     return CUDA_SUCCESS;
+}
+
+CUresult sim_exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    bool only = sim_graph_has_memory(graph);
+    if (only && graph->only_exec && graph->only_exec != exec)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = sim_exec_replace_all(exec, graph, info);
+    if (result == CUDA_SUCCESS && only)
+        belong(exec, graph);
+    return result;
 }
 
 /* ---- launch ---- */

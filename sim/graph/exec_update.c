@@ -151,7 +151,7 @@ static bool branches_compatible(const sim_exec_node *old, const sim_branches *ot
            (other->count == 0 || (old->form == other->type && old->condition->context == other->condition->context));
 }
 
-/* Whether each node may become its partner. Memory nodes can only be replaced by themselves. */
+/* Whether each node may become its partner. Any memory may be replaced by other. */
 static bool may_replace(node_pairs *pairs)
 {
     for (size_t i = 0; i < pairs->exec->count; i++) {
@@ -159,7 +159,7 @@ static bool may_replace(node_pairs *pairs)
         CUgraphNode other = pairs->partner[i];
         if (!branches_compatible(old, &other->branches))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, other);
-        if (old->memory != other->memory || !sim_exec_compatible(&old->what, &other->what))
+        if (!sim_exec_compatible(&old->what, &other->what))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
     }
     return true;
@@ -184,6 +184,8 @@ static CUresult replace(sim_exec_node *old, CUgraphNode other, CUgraphExecUpdate
         return replace_bodies(old, &other->branches, info);
     if (old->child)
         return sim_exec_replace_all(old->child, other->child, info);
+    if (old->memory)
+        sim_exec_take_memory(old, other);
     old->copy = other->copy;
     old->event = other->event;
     old->made = other->made;

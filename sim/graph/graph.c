@@ -35,10 +35,13 @@ void sim_graph_free(CUgraph graph)
     sim_slab_give(&sim_graph.graphs, graph);
 }
 
+/* As in the driver, a graph counts as one with memory from the first call that would add a memory node to it. */
 bool sim_graph_has_memory(CUgraph graph)
 {
+    if (graph->allocates)
+        return true;
     for (CUgraphNode node = graph->first; node; node = node->next)
-        if (node->memory || (node->child && sim_graph_has_memory(node->child)))
+        if (node->child && sim_graph_has_memory(node->child))
             return true;
     return false;
 }

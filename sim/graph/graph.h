@@ -33,6 +33,7 @@ typedef struct sim_graph_memory {
     sim_graph_slot *slot;
     sim_block block;
     bool out;             /* allocated by a launch, free not called yet */
+    bool outlives;        /* instantiated without a free: its own graph may not free it any more */
     CUgraphNode freed;    /* node of its own graph that frees it */
     size_t foreign_frees; /* nodes of other graphs that free it */
     uint64_t graph;       /* id of its own graph */
@@ -163,6 +164,7 @@ struct CUgraph_st {
     uint64_t id;
     uint64_t original;     /* id of its clone source, or 0 */
     bool embedded;         /* child, or body, of a node */
+    bool allocates;        /* a call has added a memory node to it, or tried to */
     CUgraphNode body_of;   /* a conditional node; NULL: no body */
     sim_nodes roots;       /* the latest root last */
     sim_nodes leaves;      /* the latest leaf last */
@@ -206,7 +208,8 @@ CUresult sim_host_describe(sim_op *what, const CUDA_HOST_NODE_PARAMS *params);
 
 CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes);
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address);
-CUresult sim_node_allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult sim_allocation_good(CUgraph graph, const CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult sim_child_good(CUgraph child);
 CUresult sim_node_embed(CUgraphNode node, CUgraph child);
 
 /* ---- exec.c ---- */
@@ -260,6 +263,10 @@ bool sim_exec_valid(CUgraphExec exec);
 CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong);
 CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
 CUresult sim_exec_upload(CUstream stream);
+void sim_exec_take_memory(sim_exec_node *to, CUgraphNode node); /* in place of what it had */
+
+/* After CUDA_ERROR_NOT_SUPPORTED *info is not written. */
+CUresult sim_exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
 
 /* ---- conditional.c ---- */
 

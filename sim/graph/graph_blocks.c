@@ -252,7 +252,7 @@ static bool frees(CUgraph graph, const sim_graph_memory *memory)
 static bool may_free(const sim_graph_memory *memory, CUgraph graph)
 {
     bool own = memory->graph == graph->id;
-    return !memory->freed && !(own && memory->foreign_frees > 0) && !frees(graph, memory);
+    return !memory->freed && !(own && (memory->outlives || memory->foreign_frees > 0)) && !frees(graph, memory);
 }
 
 sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)

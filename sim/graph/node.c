@@ -1,6 +1,31 @@
-/* Child graph and memory nodes. */
+/* Child graph and memory nodes. What is asked of a node's parameters comes before what is asked of its dependencies: a
+ * graph counts as one with memory even if the call fails by the latter. */
 #include "graph/graph.h"
 
+/* ---- parameters ---- */
+
+CUresult sim_allocation_good(CUgraph graph, const CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    if (!params || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || params->bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(params->poolProps.location.id))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    graph->allocates = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_child_good(CUgraph child)
+{
+    if (!sim_graph_valid(child))
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_graph_has_memory(child) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+/* ---- addition ---- */
+
+/* A graph in itself is refused: an H200's driver crashes (seen 2026-11-30). */
 CUresult sim_node_embed(CUgraphNode node, CUgraph child)
 {
     if (!sim_graph_valid(child) || child == node->graph)
@@ -13,6 +38,7 @@ CUresult sim_node_embed(CUgraphNode node, CUgraph child)
 
 CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes)
 {
+    node->graph->allocates = true;
     CUresult result = sim_graph_memory_create(node, device, bytes);
     if (result == CUDA_SUCCESS)
         node->what.kind = SIM_OP_ALLOCATE;
@@ -22,6 +48,7 @@ CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes
 /* Whether the memory is allocated is checked at launch. */
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
 {
+    node->graph->allocates = true;
     sim_graph_memory *memory = sim_graph_memory_find(address, node->graph);
     if (!memory)
         return CUDA_ERROR_INVALID_VALUE;
@@ -32,13 +59,4 @@ CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
     node->memory = sim_graph_memory_hold(memory);
     node->what.kind = SIM_OP_FREE;
     return CUDA_SUCCESS;
-}
-
-CUresult sim_node_allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
-    if (!params || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || params->bytesize == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(params->poolProps.location.id))
-        return CUDA_ERROR_INVALID_VALUE;
-    return params->poolProps.handleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }

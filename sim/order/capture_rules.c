@@ -88,7 +88,7 @@ static sim_capture *find(uint64_t id)
     sim_capture *capture = sim_order.captures;
     while (capture && capture->id != id)
         capture = capture->next;
-    return capture;
+    return capture && !capture->invalidated ? capture : NULL;
 }
 
 sim_capture *sim_capture_of_event(CUevent event)

@@ -303,6 +303,75 @@ static void a_context_that_ends_takes_its_captures_along(void **state)
     test_sim_end();
 }
 
+/* ---- calls beside a capture ---- */
+
+/* Answers as seen on an H200, 2026-11-30. */
+static void ending_on_the_legacy_stream_spoils_captures_of_blocking_streams(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream blocking;
+    OK(p_cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    CUstream stream = new_stream();
+    CUgraph graph = NULL;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    assert_int_equal(p_cuStreamEndCapture(CU_STREAM_LEGACY, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    OK(p_cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(p_cuStreamEndCapture(CU_STREAM_LEGACY, &graph), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    assert_null(graph);
+    assert_int_equal(p_cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(p_cuStreamEndCapture(stream, &graph));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuStreamDestroy(blocking));
+    test_sim_end();
+}
+
+/* The first query is refused for the capture, and spoils it; from then on the event has no record that counts. Answers
+ * as seen on an H200, 2026-11-30. */
+static void an_event_of_a_spoiled_capture_is_invalid(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUstream other = new_stream();
+    CUevent event = new_event();
+    CUgraph graph;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(p_cuEventRecord(event, stream));
+    assert_int_equal(p_cuEventQuery(event), CUDA_ERROR_CAPTURED_EVENT);
+    assert_int_equal(p_cuEventQuery(event), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuEventSynchronize(event), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuStreamWaitEvent(other, event, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(p_cuEventDestroy(event));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuStreamDestroy(other));
+    test_sim_end();
+}
+
+/* Answers as seen on an H200, 2026-11-30. */
+static void a_captured_free_that_fails_marks_the_graph_all_the_same(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUdeviceptr memory = new_memory(1);
+    CUgraph graph;
+    CUgraph clone;
+    OK(p_cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(p_cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
+    OK(p_cuStreamEndCapture(stream, &graph));
+    assert_int_equal(p_cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuMemFree(memory));
+    OK(p_cuStreamDestroy(stream));
+    test_sim_end();
+}
+
 int main(void)
 {
     test_graph_open();
@@ -318,6 +387,9 @@ int main(void)
         cmocka_unit_test(a_capture_goes_with_its_first_stream),
         cmocka_unit_test(a_capture_of_a_thread_that_ended_is_nobody_s),
         cmocka_unit_test(a_context_that_ends_takes_its_captures_along),
+        cmocka_unit_test(ending_on_the_legacy_stream_spoils_captures_of_blocking_streams),
+        cmocka_unit_test(an_event_of_a_spoiled_capture_is_invalid),
+        cmocka_unit_test(a_captured_free_that_fails_marks_the_graph_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -558,6 +558,176 @@ static void an_address_is_used_again_after_a_free_in_the_graph(void **state)
     under_all_policies(addresses_in_a_graph);
 }
 
+/* ---- what having memory forbids: answers as seen on an H200, 2026-11-30 ---- */
+
+static const CUDA_MEM_ALLOC_NODE_PARAMS an_allocation = {
+    .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+    .bytesize = 100,
+};
+
+static CUresult allocate_after_twice_the_same(CUgraph graph, CUgraphNode node, size_t bytes)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = an_allocation;
+    params.bytesize = bytes;
+    return p_cuGraphAddMemAllocNode(&(CUgraphNode){NULL}, graph, (CUgraphNode[]){node, node}, 2, &params);
+}
+
+static void expect_having_memory(CUgraph graph, CUgraphNode node, bool memory)
+{
+    CUgraph made = NULL;
+    CUgraph parent = new_graph();
+    CUresult answer = memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    assert_int_equal(p_cuGraphClone(&made, graph), answer);
+    assert_int_equal(p_cuGraphAddChildGraphNode(&(CUgraphNode){NULL}, parent, NULL, 0, graph), answer);
+    assert_int_equal(p_cuGraphRemoveDependencies(graph, &node, &node, NULL, 1),
+                     memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);
+    if (memory)
+        assert_int_equal(p_cuGraphDestroyNode(node), CUDA_ERROR_NOT_SUPPORTED);
+    if (made)
+        OK(p_cuGraphDestroy(made));
+    OK(p_cuGraphDestroy(parent));
+}
+
+/* Memory nodes that were refused count, but not an allocation with bad parameters. */
+static void a_graph_has_memory_from_the_first_call_that_would_add_it(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUdeviceptr memory = new_memory(1);
+    for (int frees = 0; frees < 2; frees++) {
+        CUgraph graph = new_graph();
+        CUgraphNode node = add_fill(graph, NULL, memory, 1);
+        assert_int_equal(allocate_after_twice_the_same(graph, node, 0), CUDA_ERROR_INVALID_VALUE);
+        expect_having_memory(graph, node, false);
+        CUresult result = frees ? p_cuGraphAddMemFreeNode(&(CUgraphNode){NULL}, graph, NULL, 0, memory)
+                                : allocate_after_twice_the_same(graph, node, 100);
+        assert_int_equal(result, CUDA_ERROR_INVALID_VALUE);
+        expect_having_memory(graph, node, true);
+        CUgraphExec exec = instantiate(graph, 0);
+        CUgraphExec second;
+        assert_int_equal(p_cuGraphInstantiateWithFlags(&second, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+        OK(p_cuGraphExecDestroy(exec));
+        OK(p_cuGraphDestroy(graph));
+    }
+    OK(p_cuMemFree(memory));
+    test_sim_end();
+}
+
+/* That the child has memory counts before wrong dependencies do, and before that it is the graph itself. */
+static void a_child_with_memory_is_refused_before_all_else(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUdeviceptr address;
+    CUgraph graph = new_graph();
+    CUgraph parent = new_graph();
+    CUgraphNode node = add_allocation(graph, NULL, 100, &address);
+    CUgraphNode child;
+    const CUgraphNode twice[] = {node, node};
+    assert_int_equal(p_cuGraphAddChildGraphNode(&child, graph, NULL, 0, graph), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(p_cuGraphAddChildGraphNode(&child, parent, twice, 2, graph), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(p_cuGraphAddChildGraphNode(&child, graph, twice, 2, parent), CUDA_ERROR_INVALID_VALUE);
+    /* The H200's driver crashes here. */
+    assert_int_equal(p_cuGraphAddChildGraphNode(&child, parent, NULL, 0, parent), CUDA_ERROR_INVALID_VALUE);
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(parent));
+    test_sim_end();
+}
+
+/* Once instantiated without a free, the memory is for others to free. */
+static void a_graph_does_not_free_what_it_was_instantiated_to_leave(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUdeviceptr first;
+    CUdeviceptr second;
+    CUgraph graph = new_graph();
+    CUgraph other = new_graph();
+    CUgraphNode node = add_allocation(graph, NULL, 100, &first);
+    CUgraphExec exec = instantiate(graph, 0);
+    assert_int_equal(p_cuGraphAddMemFreeNode(&(CUgraphNode){NULL}, graph, &node, 1, first), CUDA_ERROR_INVALID_VALUE);
+    add_free(other, NULL, first);
+    node = add_allocation(graph, NULL, 100, &second);
+    add_free(graph, node, second);
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphDestroy(other));
+    OK(p_cuGraphDestroy(graph));
+    test_sim_end();
+}
+
+/* A graph with memory has one executable graph. An update makes it that of the other graph, with this one's memory. */
+static void an_update_takes_over_a_graph_with_memory(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUstream stream = new_stream();
+    CUdeviceptr first;
+    CUdeviceptr second;
+    CUgraph graph = new_graph();
+    CUgraph other = new_graph();
+    add_allocation(graph, NULL, 100, &first);
+    add_allocation(other, NULL, 5000, &second);
+    CUgraphExec exec = instantiate(graph, 0);
+    CUgraphExec taken = instantiate(other, 0);
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED};
+    OK(p_cuGraphExecUpdate(exec, graph, NULL));
+    assert_int_equal(p_cuGraphExecUpdate(exec, other, &info), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+    OK(p_cuGraphExecDestroy(taken));
+    OK(p_cuGraphExecUpdate(exec, other, &info));
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    assert_int_equal(p_cuGraphInstantiateWithFlags(&taken, other, 0), CUDA_ERROR_NOT_SUPPORTED);
+    run(exec, stream);
+    assert_int_equal(p_cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE); /* not freed yet */
+    OK(p_cuMemFree(second));
+    OK(p_cuGraphExecDestroy(exec));
+    taken = instantiate(graph, 0);
+    exec = instantiate(other, 0);
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphExecDestroy(taken));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(other));
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuDeviceGraphMemTrim(0));
+    test_sim_end();
+}
+
+/* A graph with memory is refused as a child's replacement whatever the node is. */
+static void a_child_is_not_replaced_by_a_graph_with_memory(void **state)
+{
+    (void)state;
+    OK(p_set_policy(STRATA_SIM_EARLY));
+    test_sim_begin();
+    CUdeviceptr memory = new_memory(1);
+    CUdeviceptr address;
+    CUgraph graph = new_graph();
+    CUgraph child = new_graph();
+    CUgraph with_memory = new_graph();
+    CUgraphNode node = add_fill(graph, NULL, memory, 1);
+    CUgraphNode embedded;
+    OK(p_cuGraphAddChildGraphNode(&embedded, graph, NULL, 0, child));
+    add_allocation(with_memory, NULL, 100, &address);
+    CUgraphExec exec = instantiate(graph, 0);
+    OK(p_cuGraphExecChildGraphNodeSetParams(exec, embedded, child));
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, node, child), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, embedded, with_memory),
+                     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(p_cuGraphExecChildGraphNodeSetParams(exec, node, with_memory),
+                     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphDestroy(graph));
+    OK(p_cuGraphDestroy(child));
+    OK(p_cuGraphDestroy(with_memory));
+    OK(p_cuMemFree(memory));
+    test_sim_end();
+}
+
+/* ---- memory behind launches ---- */
+
 static void freed_by_the_next_launch(void)
 {
     CUstream stream = new_stream();
@@ -780,6 +950,11 @@ int main(void)
         cmocka_unit_test(a_launch_takes_its_address_back_only_after_the_free),
         cmocka_unit_test(memory_of_a_graph_is_freed_by_another_or_outlives_both),
         cmocka_unit_test(an_address_is_used_again_after_a_free_in_the_graph),
+        cmocka_unit_test(a_graph_has_memory_from_the_first_call_that_would_add_it),
+        cmocka_unit_test(a_child_with_memory_is_refused_before_all_else),
+        cmocka_unit_test(a_graph_does_not_free_what_it_was_instantiated_to_leave),
+        cmocka_unit_test(an_update_takes_over_a_graph_with_memory),
+        cmocka_unit_test(a_child_is_not_replaced_by_a_graph_with_memory),
         cmocka_unit_test(a_launch_that_frees_first_can_be_repeated),
         cmocka_unit_test(graphs_take_turns_with_the_memory_behind_them),
         cmocka_unit_test(a_launch_without_memory_changes_nothing),

@@ -6,37 +6,40 @@
 #include <semaphore.h>
 
 /* X(name, version) */
-#define TEST_GRAPH_ENTRIES(X)                \
-    X(cuStreamBeginCapture, 10010)           \
-    X(cuStreamBeginCaptureToGraph, 12030)    \
-    X(cuStreamEndCapture, 10000)             \
-    X(cuStreamGetCaptureInfo, 12030)         \
-    X(cuEventRecordWithFlags, 11010)         \
-    X(cuGraphCreate, 10000)                  \
-    X(cuGraphDestroy, 10000)                 \
-    X(cuGraphClone, 10000)                   \
-    X(cuGraphGetNodes, 10000)                \
-    X(cuGraphAddMemsetNode, 10000)           \
-    X(cuGraphAddMemcpyNode, 10000)           \
-    X(cuGraphAddHostNode, 10000)             \
-    X(cuGraphAddKernelNode, 12000)           \
-    X(cuGraphAddChildGraphNode, 10000)       \
-    X(cuGraphAddEventRecordNode, 11010)      \
-    X(cuGraphAddEventWaitNode, 11010)        \
-    X(cuGraphAddMemAllocNode, 11040)         \
-    X(cuGraphAddMemFreeNode, 11040)          \
-    X(cuGraphAddDependencies, 12030)         \
-    X(cuGraphDestroyNode, 10000)             \
-    X(cuGraphInstantiateWithFlags, 11040)    \
-    X(cuGraphLaunch, 10000)                  \
-    X(cuGraphExecDestroy, 10000)             \
-    X(cuGraphExecUpdate, 12000)              \
-    X(cuGraphExecMemsetNodeSetParams, 10020) \
-    X(cuGraphExecKernelNodeSetParams, 12000) \
-    X(cuGraphNodeSetEnabled, 11060)          \
-    X(cuDeviceGetGraphMemAttribute, 11040)   \
-    X(cuDeviceGraphMemTrim, 11040)           \
-    X(cuUserObjectCreate, 11030)             \
+#define TEST_GRAPH_ENTRIES(X)                    \
+    X(cuStreamBeginCapture, 10010)               \
+    X(cuStreamBeginCaptureToGraph, 12030)        \
+    X(cuStreamEndCapture, 10000)                 \
+    X(cuStreamGetCaptureInfo, 12030)             \
+    X(cuEventRecordWithFlags, 11010)             \
+    X(cuGraphCreate, 10000)                      \
+    X(cuGraphDestroy, 10000)                     \
+    X(cuGraphClone, 10000)                       \
+    X(cuGraphGetNodes, 10000)                    \
+    X(cuGraphAddEmptyNode, 10000)                \
+    X(cuGraphAddMemsetNode, 10000)               \
+    X(cuGraphAddMemcpyNode, 10000)               \
+    X(cuGraphAddHostNode, 10000)                 \
+    X(cuGraphAddKernelNode, 12000)               \
+    X(cuGraphAddChildGraphNode, 10000)           \
+    X(cuGraphAddEventRecordNode, 11010)          \
+    X(cuGraphAddEventWaitNode, 11010)            \
+    X(cuGraphAddMemAllocNode, 11040)             \
+    X(cuGraphAddMemFreeNode, 11040)              \
+    X(cuGraphAddDependencies, 12030)             \
+    X(cuGraphRemoveDependencies, 12030)          \
+    X(cuGraphDestroyNode, 10000)                 \
+    X(cuGraphInstantiateWithFlags, 11040)        \
+    X(cuGraphLaunch, 10000)                      \
+    X(cuGraphExecDestroy, 10000)                 \
+    X(cuGraphExecUpdate, 12000)                  \
+    X(cuGraphExecMemsetNodeSetParams, 10020)     \
+    X(cuGraphExecKernelNodeSetParams, 12000)     \
+    X(cuGraphExecChildGraphNodeSetParams, 11010) \
+    X(cuGraphNodeSetEnabled, 11060)              \
+    X(cuDeviceGetGraphMemAttribute, 11040)       \
+    X(cuDeviceGraphMemTrim, 11040)               \
+    X(cuUserObjectCreate, 11030)                 \
     X(cuGraphRetainUserObject, 11030)
 
 #define TEST_GRAPH_POINTER(name, version) static PFN_##name##_v##version p_##name __attribute__((unused));
