@@ -598,6 +598,15 @@ static strata_status order_free(strata_runtime *runtime, const strata_block *blo
     return status == STRATA_SUCCESS ? top->ops->record_use(top, segment, stream, STRATA_ACCESS_WRITE) : status;
 }
 
+/* Ends a pool whose last holder was a block that has been freed, or lets go of one. The free has succeeded: what cannot
+ * be ended now is tried again by other calls. */
+static void end_behind_free(strata_capture_pool *pool, strata_status (*end)(strata_capture_pool *pool))
+{
+    strata_error_suppress_begin();
+    end(pool);
+    strata_error_suppress_end(false);
+}
+
 static strata_status free_at_once(strata_runtime *runtime, const strata_block *block)
 {
     bool last = false;
@@ -607,7 +616,9 @@ static strata_status free_at_once(strata_runtime *runtime, const strata_block *b
     const strata_status status = one ? strata_pool_block_free(one, block, &last)
                                      : strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
     unlock(runtime, status);
-    return last ? runtime->captures.end_pool(pool) : status;
+    if (last)
+        end_behind_free(pool, runtime->captures.end_pool);
+    return status;
 }
 
 static CUstream stream_of_free(const strata_pool_block *one, CUstream stream, bool own)
@@ -825,8 +836,8 @@ static __attribute__((noinline)) strata_status free_between_launches(strata_runt
     const strata_status status = free_kept(runtime, block, stream, own);
     strata_lock_release(&pool->launches);
     strata_error_suppress_end(status != STRATA_SUCCESS);
-    const strata_status unheld = strata_capture_pool_unhold(pool);
-    return status == STRATA_SUCCESS ? unheld : status;
+    end_behind_free(pool, strata_capture_pool_unhold);
+    return status;
 }
 
 strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)

@@ -156,7 +156,7 @@ strata_status strata_ref_export_dlpack(strata_ref *ref, int64_t stream, const st
         strata_host_free(tensor);
         return status;
     }
-    atomic_store_explicit(&ref->whole->exported, true, memory_order_relaxed);
+    atomic_store_explicit(&ref->whole->unrecorded, true, memory_order_relaxed);
     tensor->ref = strata_ref_clone(ref);
     *out = &tensor->managed;
     return STRATA_SUCCESS;

@@ -19,10 +19,10 @@ static void look_for_reset(const strata_ref *whole)
         strata_check_device_now(whole->record->device);
 }
 
-/* Waits for unrecorded work of other libraries, if there may be any. */
+/* Waits for unrecorded work, of other libraries as a rule, if there may be any. */
 static strata_status wait_for_others(const strata_ref *whole)
 {
-    if (!whole->foreign && !atomic_load_explicit(&whole->exported, memory_order_relaxed))
+    if (!whole->foreign && !atomic_load_explicit(&whole->unrecorded, memory_order_relaxed))
         return STRATA_SUCCESS;
     if (!strata_device_is_usable(whole->record->device))
         return STRATA_SUCCESS;

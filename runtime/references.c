@@ -227,7 +227,16 @@ static strata_status write_zeros(const strata_ref *ref, CUstream stream)
                                                        strata_size_text(ref->bytes).text, strata_stream_hint(result));
 }
 
-static strata_status zero(const strata_ref *ref, CUstream stream)
+strata_status strata_reference_finish_write(strata_ref *ref, CUstream stream, bool submitted)
+{
+    const strata_status status = strata_runtime_finish_block_use(ref->runtime, &ref->block, stream,
+                                                                 submitted ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE);
+    if (status != STRATA_SUCCESS && submitted)
+        atomic_store_explicit(&ref->whole->unrecorded, true, memory_order_relaxed);
+    return status;
+}
+
+static strata_status zero(strata_ref *ref, CUstream stream)
 {
     strata_runtime *runtime = ref->runtime;
     if (!runtime->tracks)
@@ -236,8 +245,7 @@ static strata_status zero(const strata_ref *ref, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     status = write_zeros(ref, stream);
-    const strata_access done = status == STRATA_SUCCESS ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE;
-    const strata_status finished = strata_runtime_finish_block_use(runtime, &ref->block, stream, done);
+    const strata_status finished = strata_reference_finish_write(ref, stream, status == STRATA_SUCCESS);
     return status == STRATA_SUCCESS ? finished : status;
 }
 

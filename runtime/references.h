@@ -27,7 +27,8 @@ struct strata_ref {
     struct DLManagedTensorVersioned *imported; /* of `whole`: whose memory it is; constant, or NULL */
     bool foreign;                              /* imported, and in no block of the stack: uses are not recorded */
     bool read_only;
-    _Atomic bool exported;     /* of `whole`: ever; set by a holder of it, read after the last release */
+    _Atomic bool unrecorded;   /* of `whole`: other work than what is recorded may use the memory, since it was exported
+                                  or a use could not be noted; set by a holder of it, read after the last release */
     strata_ref *next_deferred; /* after the last release, if the free was refused */
     _Alignas(64) strata_reference_count count;
 };
@@ -47,6 +48,10 @@ strata_status strata_reference_check_local(const strata_ref *ref, const char *ca
 /* Errors: INVALID_VALUE: of the first, no such type, or the bytes overflow; of the second, misaligned elements. */
 strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes);
 strata_status strata_element_check_alignment(CUdeviceptr address, strata_element type);
+
+/* Ends a prepared write of the whole memory by work of Strata's own. If that was submitted and cannot be noted, the
+ * memory is freed after all work of the device. */
+strata_status strata_reference_finish_write(strata_ref *ref, CUstream stream, bool submitted);
 
 /* Raises INVALID_VALUE if the access writes read-only memory. */
 strata_status strata_reference_check_access(const strata_ref *ref, strata_access access);

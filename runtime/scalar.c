@@ -103,8 +103,7 @@ static strata_status set(strata_ref *ref, const void *value, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     status = submit(ref, value, stream);
-    const strata_status finished =
-        strata_runtime_finish_block_use(ref->runtime, &ref->block, stream, STRATA_ACCESS_WRITE);
+    const strata_status finished = strata_reference_finish_write(ref, stream, true);
     return status == STRATA_SUCCESS ? finished : status;
 }
 

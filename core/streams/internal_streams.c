@@ -27,7 +27,7 @@ strata_status strata_internal_stream_create(strata_device *device, bool early, c
 
 strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone)
 {
-    *gone = strata_device_is_lost(device);
+    *gone = !strata_device_is_usable_now(device); /* or the handle is of before a reset */
     if (*gone)
         return STRATA_SUCCESS;
     strata_call_scope scope;

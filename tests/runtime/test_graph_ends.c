@@ -117,6 +117,29 @@ static void an_update_that_was_made_reports_no_error_of_what_it_let_go(test_fixt
     test_free_on(fixture, &block, stream);
 }
 
+/* A block that outlives its graph is the last that holds the graph's pool. */
+static void a_free_that_was_made_reports_no_error_of_its_pools_end(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t before = live_blocks(fixture);
+    for (int own = 0; own <= 1; own++) {
+        begin(fixture, stream, NULL);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &block, 1, stream);
+        strata_graph *graph = end(fixture, stream);
+        check_ok(strata_graph_launch(graph, stream));
+        check_ok(destroy(graph));
+        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_UNKNOWN); /* of the pool's stream */
+        const strata_status freed = own ? strata_runtime_deallocate(fixture->runtime, &block)
+                                        : strata_runtime_deallocate_on(fixture->runtime, &block, stream);
+        assert_int_equal(test_fault_end(), 1);
+        check_ok(freed);
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+        check_ok(strata_runtime_reap_pending(fixture->runtime)); /* ends the pool */
+        assert_int_equal(live_blocks(fixture), before);
+    }
+}
+
 static CUDA_MEMSET_NODE_PARAMS fill_of(const strata_block *block)
 {
     return (CUDA_MEMSET_NODE_PARAMS){.dst = block->address, .value = 3, .elementSize = 1, .width = BYTES, .height = 1};
@@ -385,6 +408,7 @@ int main(void)
         TEST_CASE(a_deferred_free_waits_for_the_capture_that_its_stream_was_forked_into),
         TEST_CASE(a_launch_frees_what_waited_for_a_use),
         TEST_CASE(an_update_that_was_made_reports_no_error_of_what_it_let_go),
+        TEST_CASE(a_free_that_was_made_reports_no_error_of_its_pools_end),
         TEST_CASE(a_block_that_the_graph_still_has_is_freed_all_the_same),
         TEST_CASE(a_block_that_is_freed_before_the_preflight_is_refused_there),
         TEST_CASE(a_block_may_be_freed_on_a_stream_that_was_forked_into_a_capture),

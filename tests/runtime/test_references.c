@@ -198,6 +198,48 @@ static void zeroing_that_fails_leaves_no_memory_behind(test_fixture *fixture)
     assert_int_equal(live_blocks(fixture), 0);
 }
 
+static CUresult refuse_identity(CUstream stream, unsigned long long *id)
+{
+    (void)stream;
+    (void)id;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult refuse_wait(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static strata_entry_table real_entries; /* while some are replaced */
+
+/* From then on the stream can neither be identified nor waited for. */
+static CUresult fill_for_the_last_time(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
+{
+    strata_cu.StreamGetId = refuse_identity;
+    strata_cu.StreamSynchronize = refuse_wait;
+    return real_entries.MemsetD8Async(address, value, bytes, stream);
+}
+
+/* The work on the memory is not recorded: its free waits for the device. */
+static void zeroing_that_cannot_be_noted_is_over_before_its_memory_is_freed(test_fixture *fixture)
+{
+    strata_ref *ref = (strata_ref *)fixture;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    if (test_is_swept())
+        return; /* which makes other calls fail, or forgets them: these fail already */
+    real_entries = strata_cu;
+    strata_cu.MemsetD8Async = fill_for_the_last_time;
+    const strata_status status = strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_F32, LENGTH, true, stream, &ref);
+    strata_cu = real_entries;
+    const CUresult over = test_cu()->StreamQuery(stream);
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_null(ref);
+    assert_int_equal(over, CUDA_SUCCESS);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* frees what could not be freed without the identity */
+    assert_int_equal(live_blocks(fixture), 0);
+}
+
 static void a_block_that_is_adopted_belongs_to_its_reference(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -758,6 +800,7 @@ int main(void)
         TEST_CASE(a_reference_without_elements_has_no_memory),
         TEST_CASE(memory_that_is_made_zeroed_reads_as_zeros_on_every_stream),
         TEST_CASE(zeroing_that_fails_leaves_no_memory_behind),
+        TEST_CASE(zeroing_that_cannot_be_noted_is_over_before_its_memory_is_freed),
         TEST_CASE(a_block_that_is_adopted_belongs_to_its_reference),
         TEST_CASE(a_block_that_cannot_be_adopted_stays_the_callers),
         TEST_CASE(access_gives_the_address_and_the_block_of_live_memory),

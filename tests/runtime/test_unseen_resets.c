@@ -27,6 +27,7 @@ typedef struct scene {
     strata_scalar *scalar;
     strata_blas *blas;
     strata_pinned_pool *pool;
+    strata_capture_pool *captured;
 } scene;
 
 static scene all;
@@ -88,6 +89,24 @@ static void make_pinned_pool(void)
     child_ok(strata_pinned_pool_create(all.runtime, &(strata_pinned_pool_options){.most = 1}, &all.pool));
     child_ok(strata_pinned_pool_acquire(all.pool, SMALL, 0, &buffer));
     child_ok(strata_pinned_buffer_release_after(buffer, all.stream));
+}
+
+/* Without buffers, whose frees would ask about the device. */
+static void make_empty_pinned_pool(void)
+{
+    child_ok(strata_pinned_pool_create(all.runtime, NULL, &all.pool));
+    child_ok(strata_pinned_pool_bump(all.pool));
+}
+
+/* With memory, and so with a stream of its own. */
+static void make_capture_pool(void)
+{
+    strata_block block;
+    child_ok(strata_capture_pool_create(all.runtime, "graphs", &all.captured));
+    child_ok(strata_capture_begin(all.runtime, all.stream, STRATA_CAPTURE_GLOBAL, all.captured));
+    child_ok(strata_runtime_allocate(all.runtime, SMALL, all.stream, &block));
+    child_ok(strata_runtime_deallocate(all.runtime, &block));
+    child_ok(strata_capture_discard(all.runtime, all.stream));
 }
 
 /* ---- calls after the reset ---- */
@@ -234,6 +253,11 @@ static strata_status destroy_pinned_pool(void)
     return strata_pinned_pool_destroy(all.pool);
 }
 
+static strata_status release_capture_pool(void)
+{
+    return strata_capture_pool_release(all.captured);
+}
+
 typedef struct tried {
     const char *name, *stack;
     void (*before)(void);
@@ -268,6 +292,8 @@ static const tried calls[] = {
     {"a BLAS handle's end", "pool", make_blas, destroy_blas, STRATA_SUCCESS},
     {"a request of a pinned pool", "pinned", make_pinned_pool, acquire_buffer, STRATA_ERROR_DEVICE_RESET},
     {"a pinned pool's end", "pinned", make_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
+    {"a capture pool's end", "pool", make_capture_pool, release_capture_pool, STRATA_SUCCESS},
+    {"the end of a pinned pool without buffers", "pinned", make_empty_pinned_pool, destroy_pinned_pool, STRATA_SUCCESS},
 };
 
 /* ---- the test ---- */

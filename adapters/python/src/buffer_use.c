@@ -241,5 +241,6 @@ static PyType_Spec use_spec = {
 
 int buffer_use_add(PyObject *module)
 {
+    runtime_before_calls = uses_finish_dropped;
     return module_add_type(module, &use_spec, &use_type);
 }

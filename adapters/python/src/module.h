@@ -102,6 +102,9 @@ PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 /* The runtime of an open object; NULL with an exception: it is closed. Conversions of arguments run code of the program
  * that may close it: ask after them. */
 strata_runtime *runtime_of(runtime_object *self);
+
+/* What each call of a runtime does first, set when the module is made: finishes the uses that threads dropped. */
+extern void (*runtime_before_calls)(void);
 bool runtime_check(PyObject *object);
 
 /* The runtime for the holder of a reference to its memory, for which it is not destroyed. */

@@ -11,6 +11,8 @@ PyTypeObject *runtime_type; /* set with the module */
 enum { MOST_DEVICES = 64 };
 static runtime_object *defaults[MOST_DEVICES];
 
+void (*runtime_before_calls)(void); /* set when the module is made */
+
 bool runtime_check(PyObject *object)
 {
     return PyObject_TypeCheck(object, runtime_type);
@@ -18,7 +20,7 @@ bool runtime_check(PyObject *object)
 
 strata_runtime *runtime_of(runtime_object *self)
 {
-    uses_finish_dropped();
+    runtime_before_calls();
     if (!self->runtime)
         PyErr_SetString(PyExc_ValueError, "the runtime is closed");
     return self->runtime;
@@ -162,7 +164,7 @@ static void end_rest(runtime_object *self)
 /* After an error the runtime exists, and the next call continues. */
 strata_status runtime_destroy(runtime_object *self)
 {
-    uses_finish_dropped();
+    runtime_before_calls();
     strata_runtime *runtime = self->runtime;
     strata_status status = STRATA_SUCCESS;
     if (self->calls || self->entered || self->ending)
