@@ -105,6 +105,7 @@ strata_runtime *runtime_of(runtime_object *self);
 
 /* What each call of a runtime does first, set when the module is made: finishes the uses that threads dropped. */
 extern void (*runtime_before_calls)(void);
+
 bool runtime_check(PyObject *object);
 
 /* The runtime for the holder of a reference to its memory, for which it is not destroyed. */
