@@ -104,12 +104,14 @@ static size_t segment_bytes(size_t bytes)
     return bytes <= STRATA_CAPTURE_SEGMENT_SMALL / 2 ? STRATA_CAPTURE_SEGMENT_SMALL : bytes;
 }
 
-/* Drops a stream that nothing has used. A failure is not the request's, and leaves a stream to the context. */
+/* Drops a stream that nothing has used. A failure is not the request's; there is no later opportunity. */
 static __attribute__((cold)) void drop_surplus(const strata_runtime *runtime, CUstream stream)
 {
-    bool gone;
+    enum { DESTROY_TRIES = 3 };
+    bool gone = false;
     strata_error_suppress_begin();
-    strata_internal_stream_destroy(runtime->device, stream, &gone);
+    for (int i = 0; i < DESTROY_TRIES && !gone; i++)
+        strata_internal_stream_destroy(runtime->device, stream, &gone);
     strata_error_suppress_end(false);
 }
 
