@@ -384,21 +384,23 @@ def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
     assert runtime.usage()["live_blocks"] == 0
 
 
+class Worker:
+    """Ends its stream when it is collected; what it holds is part of the circle."""
+
+    def __init__(self, driver):
+        self.driver, self.handle = driver, driver.make_stream()
+
+    def __cuda_stream__(self):
+        return (0, self.handle)
+
+    def __del__(self):
+        self.driver.destroy_stream(self.handle)
+
+
 @pytest.mark.parametrize("hold", ["allocation", "view", "open use", "use", "begun use"])
 def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold):
     """The stream's finalizer runs first, so that its handle is dead when the memory is freed."""
-
-    class Worker:
-        def __init__(self):
-            self.handle = driver.make_stream()
-
-        def __cuda_stream__(self):
-            return (0, self.handle)
-
-        def __del__(self):
-            driver.destroy_stream(self.handle)
-
-    worker = Worker()
+    worker = Worker(driver)
     buffer = runtime.allocate(4096, worker if hold in ("allocation", "view") else None)
     if hold != "use":
         driver.fill(buffer, 1, worker.handle)
@@ -423,18 +425,12 @@ def test_a_circle_of_a_stream_and_its_buffer_is_collected(runtime, driver, hold)
 def test_a_use_kept_by_a_finalizer_of_its_circle_is_over(runtime, driver):
     kept = []
 
-    class Worker:
-        def __init__(self):
-            self.handle = driver.make_stream()
-
-        def __cuda_stream__(self):
-            return (0, self.handle)
-
+    class Keeper(Worker):
         def __del__(self):
-            driver.destroy_stream(self.handle)
+            super().__del__()
             kept.append(self.held)
 
-    worker, buffer = Worker(), runtime.allocate(4096)
+    worker, buffer = Keeper(driver), runtime.allocate(4096)
     worker.held = buffer.use(worker)
     del worker
     gc.collect()

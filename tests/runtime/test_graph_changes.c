@@ -209,17 +209,6 @@ static void a_changed_node_uses_the_blocks_that_are_named_with_the_change(test_f
     test_free_on(fixture, &to, beside);
 }
 
-typedef struct launch_on {
-    strata_graph *graph;
-    CUstream stream;
-} launch_on;
-
-static void launch_it(void *data)
-{
-    const launch_on *self = data;
-    strata_graph_launch(self->graph, self->stream);
-}
-
 static void a_refused_change_is_logged_while_other_threads_launch_the_graph(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -231,16 +220,16 @@ static void a_refused_change_is_logged_while_other_threads_launch_the_graph(test
     begin(fixture, stream, NULL);
     test_write(fixture, &block, 0x11, stream);
     check_ok(strata_capture_last_node(fixture->runtime, stream, &node));
-    launch_on self = {end(fixture, stream), other};
+    test_launch self = {end(fixture, stream), other};
     const strata_graph_block use = {&block, STRATA_ACCESS_WRITE};
     const CUDA_MEMCPY3D copying = copy_of(&block, &block);
-    test_beside_begin(&beside, launch_it, &self);
+    test_beside_begin(&beside, test_launch_beside, &self);
     const strata_status changed = strata_graph_set_copy(self.graph, node, &copying, &use, 1); /* it is a fill */
     assert_true(test_beside_end(&beside));
     begin(fixture, stream, NULL);
     test_write(fixture, &block, 0x22, stream);
     test_write(fixture, &block, 0x33, stream); /* a node more */
-    test_beside_begin(&beside, launch_it, &self);
+    test_beside_begin(&beside, test_launch_beside, &self);
     const strata_status updated = strata_graph_update(self.graph, stream, NULL, NULL);
     forget_capture(stream);
     assert_true(test_beside_end(&beside));

@@ -223,17 +223,6 @@ static void a_part_with_memory_of_the_captures_pool_is_refused(test_fixture *fix
     test_free_on(fixture, &to, stream);
 }
 
-typedef struct launch_on {
-    strata_graph *graph;
-    CUstream stream;
-} launch_on;
-
-static void launch_it(void *data)
-{
-    const launch_on *self = data;
-    strata_graph_launch(self->graph, self->stream);
-}
-
 static void a_refused_part_is_logged_while_other_threads_launch_it(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -242,9 +231,9 @@ static void a_refused_part_is_logged_while_other_threads_launch_it(test_fixture 
     if (test_is_swept())
         return;
     strata_capture_pool *pool = make_pool(fixture);
-    launch_on part = {capture_relay(fixture, &to, &from, pool, stream), other};
+    test_launch part = {capture_relay(fixture, &to, &from, pool, stream), other};
     begin(fixture, stream, pool);
-    test_beside_begin(&beside, launch_it, &part);
+    test_beside_begin(&beside, test_launch_beside, &part);
     const strata_status status = strata_graph_launch(part.graph, stream);
     assert_true(test_beside_end(&beside));
     check_status(status, STRATA_ERROR_INVALID_VALUE);

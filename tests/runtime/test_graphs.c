@@ -627,17 +627,6 @@ static void a_capture_that_the_driver_did_not_end_can_be_ended_again(test_fixtur
     test_free_on(fixture, &block, stream);
 }
 
-typedef struct launch_on {
-    strata_graph *graph;
-    CUstream stream;
-} launch_on;
-
-static void launch_it(void *data)
-{
-    const launch_on *self = data;
-    strata_graph_launch(self->graph, self->stream);
-}
-
 static void a_refused_launch_is_logged_while_other_threads_launch_the_graph(test_fixture *fixture)
 {
     if (!has_refusals())
@@ -647,8 +636,8 @@ static void a_refused_launch_is_logged_while_other_threads_launch_the_graph(test
     test_beside beside;
     begin(fixture, stream, NULL);
     test_write(fixture, &block, 0x22, stream);
-    launch_on other = {end(fixture, stream), stream};
-    test_beside_begin(&beside, launch_it, &other);
+    test_launch other = {end(fixture, stream), stream};
+    test_beside_begin(&beside, test_launch_beside, &other);
     test_refuse("cuGraphLaunch", 1, 1, CUDA_ERROR_UNKNOWN);
     const strata_status status = strata_graph_launch(other.graph, stream);
     test_refuse_no_more();

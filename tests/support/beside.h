@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <strata/graph.h>
 #include <time.h>
 
 typedef struct test_beside {
@@ -63,6 +64,18 @@ static inline bool test_beside_end(test_beside *self)
     sem_destroy(&self->over);
     sem_destroy(&self->begin);
     return self->returned;
+}
+
+/* A call for test_beside_begin, with its data. */
+typedef struct test_launch {
+    strata_graph *graph;
+    CUstream stream;
+} test_launch;
+
+static inline void test_launch_beside(void *data)
+{
+    const test_launch *self = data;
+    strata_graph_launch(self->graph, self->stream);
 }
 
 #endif

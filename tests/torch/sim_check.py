@@ -657,7 +657,7 @@ def a_sender_that_stalls_is_given_up():
     signal.alarm(30)  # else the call, which keeps Python's lock, would last for ever
     try:
         torch.UntypedStorage._new_shared_cuda(*shared)
-        raise AssertionError("memory was mapped that nobody has sent")
+        raise AssertionError("memory was mapped that no process has sent")
     except RuntimeError as error:
         expect("does not answer" in str(error), error)
     finally:

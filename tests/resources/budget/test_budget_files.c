@@ -328,7 +328,7 @@ static void a_groups_limit_of_another_size_is_refused(void **state)
     check_last_error(STRATA_ERROR_IO, ".limit is not a regular file with one link and the expected size; it is not");
 }
 
-enum { OUR_GROUP = 4243, THEIR_GROUP = 4244, SOMEBODY = 12345 };
+enum { OUR_GROUP = 4243, THEIR_GROUP = 4244, OUTSIDER = 12345 };
 
 static void make_groups_file(unsigned group)
 {
@@ -350,7 +350,7 @@ static void look_as_a_member(void)
     budget_shared *shared;
     seen all = {0};
     char path[SHARED_PATH];
-    child_check(setgroups(2, (gid_t[]){77, OUR_GROUP}) == 0 && setegid(76) == 0 && seteuid(SOMEBODY) == 0);
+    child_check(setgroups(2, (gid_t[]){77, OUR_GROUP}) == 0 && setegid(76) == 0 && seteuid(OUTSIDER) == 0);
     child_ok(strata_shared_budget_visit(see, &all));
     child_check(all.count == 1 && all.problems == 0);
     child_check(strcmp(all.path, path_of('g', OUR_GROUP, "a", path)) == 0);
@@ -393,7 +393,7 @@ static void open_with_a_pipe_as_the_limit(void)
     seen all = {0};
     const bool root = geteuid() == 0;
     char number[32];
-    child_check(!root || (setgroups(0, NULL) == 0 && setegid(OUR_GROUP) == 0 && seteuid(SOMEBODY) == 0));
+    child_check(!root || (setgroups(0, NULL) == 0 && setegid(OUR_GROUP) == 0 && seteuid(OUTSIDER) == 0));
     snprintf(number, sizeof number, "%u", getegid());
     child_status(try_open("a", number, &shared), STRATA_ERROR_IO);
     child_check_words(".limit is not a regular file with one link and the expected size");
@@ -423,7 +423,7 @@ static void open_for_a_foreign_group(void)
 {
     budget_shared *shared;
     bool root = geteuid() == 0;
-    child_check(!root || (setgroups(0, NULL) == 0 && setegid(SOMEBODY) == 0 && seteuid(SOMEBODY) == 0));
+    child_check(!root || (setgroups(0, NULL) == 0 && setegid(OUTSIDER) == 0 && seteuid(OUTSIDER) == 0));
     child_status(try_open("a", "4243", &shared), STRATA_ERROR_IO);
     child_check_words("cannot be opened: Operation not permitted");
     child_check(!root || seteuid(0) == 0);
