@@ -215,15 +215,17 @@ static void release_all(strata_future *future, void *data)
     }
 }
 
-/* Releases on the service's thread, which allocates, by one call for all that have come by then: they fill no queue. */
+/* Releases on the service's thread, which allocates, by one call for all that have come by then: they fill no queue.
+ * Once the lock is released, a call that is under way may have taken and freed `ended`. */
 static void release_there(worker *self, released *ended)
 {
     const strata_send_options first = worker_first();
     strata_lock_take(&self->lock);
+    const bool none_comes = !self->released;
     ended->next = self->released;
     self->released = ended;
     strata_lock_release(&self->lock);
-    if (!ended->next && worker_call(self, &first, do_nothing, NULL, release_all, self) != STRATA_SUCCESS)
+    if (none_comes && worker_call(self, &first, do_nothing, NULL, release_all, self) != STRATA_SUCCESS)
         release_all(NULL, self);
 }
 
