@@ -316,24 +316,54 @@ static strata_capture *open_body(strata_capture *capture, bool *opening)
     return body;
 }
 
+/* Claims the end of a capture, and of its open bodies; NULL, or why not. The lock is held. */
+static const char *claim_ending(strata_capture *capture)
+{
+    if (capture->opening)
+        return "the capture cannot end while another thread opens the body of a conditional node in it";
+    if (capture->ending)
+        return "another thread ends the capture, or that around it";
+    const char *why = capture->body ? claim_ending(capture->body) : NULL;
+    capture->ending = !why;
+    return why;
+}
+
+static strata_status give_end_back(strata_capture *capture, strata_status status)
+{
+    strata_captures *captures = &capture->runtime->captures;
+    strata_captures_lock(captures);
+    for (strata_capture *one = capture; one; one = one->body)
+        one->ending = false;
+    strata_captures_unlock(captures);
+    return status;
+}
+
+/* Ends a capture whose end the caller has claimed. */
+static strata_status end_claimed(strata_capture *capture, const capture_use *to)
+{
+    bool opening;
+    strata_capture *body = open_body(capture, &opening);
+    const strata_status left = body ? end_claimed(body, &discarded) : STRATA_SUCCESS;
+    if (body && open_body(capture, &opening))
+        return give_end_back(capture, left);
+    strata_status status = end_for_driver(capture);
+    if (status == STRATA_SUCCESS)
+        status = restore_stream(capture);
+    if (status != STRATA_SUCCESS)
+        return give_end_back(capture, status);
+    status = finish_capture(capture, to);
+    return status == STRATA_SUCCESS ? left : status;
+}
+
 /* Ends a capture. An open body of it is given up first; if only a free of something that the body kept has failed, that
  * error is returned at the end. */
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
-    bool opening;
-    strata_capture *body = open_body(capture, &opening);
-    if (opening)
-        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                           "the capture cannot end while another thread opens the body of a conditional node in it");
-    const strata_status left = body ? end_capture(body, &discarded) : STRATA_SUCCESS;
-    if (body && open_body(capture, &opening))
-        return left;
-    strata_status status = end_for_driver(capture);
-    if (status == STRATA_SUCCESS)
-        status = restore_stream(capture);
-    if (status == STRATA_SUCCESS)
-        status = finish_capture(capture, to);
-    return status == STRATA_SUCCESS ? left : status;
+    strata_captures *captures = &capture->runtime->captures;
+    strata_captures_lock(captures);
+    const char *why = claim_ending(capture);
+    strata_captures_unlock(captures);
+    return why ? strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why) : end_claimed(capture, to);
 }
 
 static strata_status refuse_none(const char *call)

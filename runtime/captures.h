@@ -45,6 +45,7 @@ typedef struct strata_capture {
     strata_body *body_of;        /* if its graph is a body of a node; else NULL. Owned, constant but for the node */
     struct strata_capture *body; /* a body of this one that is captured now, or NULL; guarded by the captures' lock */
     bool opening; /* a thread opens a body: no other thread does, or ends this capture; guarded likewise */
+    bool ending;  /* a thread ends it, and frees it then: no other thread opens a body in it; guarded likewise */
     strata_capture_uses uses;
     strata_ancestors *ancestors; /* of its streams, made when they are needed */
 } strata_capture;

@@ -50,11 +50,13 @@ static strata_status find_around(strata_runtime *runtime, CUstream stream, bool 
     strata_captures_lock(&runtime->captures);
     strata_capture *found =
         front->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? strata_capture_find(runtime, front->id) : NULL;
-    const bool open = found && strata_capture_has_body(found);
-    if (found && !open)
+    const bool open = found && strata_capture_has_body(found), ending = found && found->ending;
+    if (found && !open && !ending)
         found->opening = opens;
     strata_captures_unlock(&runtime->captures);
     *out = found;
+    if (ending)
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "%s: another thread ends the capture", call);
     if (!found)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
                            "%s: the stream is in no capture of this runtime, or in one that was spoiled", call);

@@ -104,6 +104,7 @@ static void ring(strata_future *future)
     while (eventfd_write(fd, 1) < 0 && errno == EINTR)
         ;
     atomic_store_explicit(&future->fd, fd, memory_order_release);
+    strata_lock_jitter();
 }
 
 /* The descriptor, NO_FD or CLOSED. */
@@ -143,6 +144,7 @@ void service_future_publish(strata_future *future, const strata_answer *answer)
 {
     future->answer = *answer;
     atomic_store_explicit(&future->state, SERVICE_ANSWERED, memory_order_seq_cst);
+    strata_lock_jitter();
     atomic_thread_fence(memory_order_seq_cst); /* the other thread tells of itself first, then looks at the state */
     if (atomic_load_explicit(&future->sleepers, memory_order_relaxed))
         syscall(SYS_futex, &future->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);

@@ -63,8 +63,9 @@ static inline void strata_biased_release(strata_biased_lock *lock)
         strata_spin_release(&lock->spin);
         return;
     }
+    const strata_lock_rank rank = lock->spin.rank; /* see strata_lock_release */
     strata_busy_leave(&lock->busy);
-    strata_lock_order_leave(lock->spin.rank);
+    strata_lock_order_leave(rank);
 }
 
 #endif

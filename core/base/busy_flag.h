@@ -22,6 +22,7 @@
 static inline void strata_busy_leave(_Atomic uint32_t *busy)
 {
     atomic_store_explicit(busy, 0, memory_order_release);
+    strata_lock_jitter();
 }
 
 /* The rest of enter, after a relaxed store of busy = 1 together with other data. */

@@ -6,7 +6,13 @@
  * (core/base/error.c), the driver's opening (driver/driver.c) and the loading of kernels (driver/kernels).
  *
  * strata_lock sleeps. strata_spin spins, then yields, then sleeps for moments: for data that one thread nearly always
- * has to itself, such as a timeline or an owner's index. A pair costs 8.6 ns, a mutex 17.7 (H200 host). */
+ * has to itself, such as a timeline or an owner's index. A pair costs 8.6 ns, a mutex 17.7 (H200 host).
+ *
+ * Jitter. With STRATA_LOCK_JITTER=SEED in the environment, a number from 1, threads of a build without NDEBUG now and
+ * then yield or sleep, for 2 ms at most, before they take a lock, after they have released one, and where
+ * strata_lock_jitter is called. So other threads get in at moments that else last nanoseconds, such as between a
+ * release and the read of a record that was listed under the lock: another thread may have freed it by then. The seed
+ * and the order in which threads begin choose the pauses; they become rarer the more locks a thread has taken. */
 #ifndef STRATA_CORE_BASE_LOCK_H
 #define STRATA_CORE_BASE_LOCK_H
 
@@ -108,10 +114,14 @@ static inline void strata_lock_order_leave(strata_lock_rank rank)
 {
     (void)rank;
 }
+static inline void strata_lock_jitter(void)
+{
+}
 #else
 void strata_lock_order_enter(strata_lock_rank rank);
 void strata_lock_order_enter_beside(strata_lock_rank rank);
 void strata_lock_order_leave(strata_lock_rank rank);
+void strata_lock_jitter(void); /* also where something is published, or a thread woken, without a lock */
 #endif
 
 static inline void strata_lock_init(strata_lock *lock, strata_lock_rank rank)
@@ -152,8 +162,9 @@ static inline bool strata_lock_try_beside(strata_lock *lock)
 
 static inline void strata_lock_release(strata_lock *lock)
 {
+    const strata_lock_rank rank = lock->rank; /* read before: the next thread that takes the lock may free it */
     pthread_mutex_unlock(&lock->mutex);
-    strata_lock_order_leave(lock->rank);
+    strata_lock_order_leave(rank);
 }
 
 static inline void strata_pause(void)
@@ -191,8 +202,9 @@ static inline void strata_spin_take(strata_spin *spin)
 
 static inline void strata_spin_release(strata_spin *spin)
 {
+    const strata_lock_rank rank = spin->rank; /* see strata_lock_release */
     atomic_store_explicit(&spin->taken, 0, memory_order_release);
-    strata_lock_order_leave(spin->rank);
+    strata_lock_order_leave(rank);
 }
 
 #endif

@@ -232,7 +232,8 @@ static void budget_completed(strata_resource *resource, const strata_completion 
     strata_budget_account *account = record ? atomic_load_explicit(&record->account, memory_order_relaxed) : NULL;
     if (!account)
         return;
-    if (__builtin_expect(!completion->last || !account->fast, 0)) {
+    const bool fast = account == &self->base && account->fast; /* no other account is, and one may be gone */
+    if (__builtin_expect(!completion->last || !fast, 0)) {
         complete_general(self, record, account, completion);
         return;
     }

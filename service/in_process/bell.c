@@ -40,9 +40,11 @@ void CUDA_CB service_bell_ring(void *data)
     atomic_fetch_add_explicit(&bell->entered, 1, memory_order_seq_cst);
     if (!atomic_load_explicit(&bell->closed, memory_order_seq_cst)) {
         atomic_fetch_add_explicit(&bell->calls, 1, memory_order_release);
+        strata_lock_jitter();
         service_mailbox_ring(bell->box);
     }
     atomic_fetch_add_explicit(&bell->left, 1, memory_order_release); /* the mailbox may end from here on */
+    strata_lock_jitter();
     service_bell_unhold(bell);
 }
 

@@ -152,6 +152,48 @@ static void one_body_is_opened_at_a_time(test_fixture *fixture)
     test_free_on(fixture, &block, stream);
 }
 
+static CUresult (*real_end_capture)(CUstream stream, CUgraph *out);
+
+static void *open_meanwhile(void *unused)
+{
+    test_make_current();
+    meanwhile.opened =
+        strata_capture_if(meanwhile.fixture->runtime, meanwhile.stream, meanwhile.condition, meanwhile.body);
+    return unused;
+}
+
+static CUresult end_capture_and_open(CUstream stream, CUgraph *out)
+{
+    pthread_t thread;
+    if (stream == meanwhile.stream && !meanwhile.asked) {
+        meanwhile.asked = true;
+        assert_int_equal(pthread_create(&thread, NULL, open_meanwhile, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    return real_end_capture(stream, out);
+}
+
+static void no_body_is_opened_in_a_capture_that_ends(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_RELAXED, NULL));
+    meanwhile.fixture = fixture;
+    meanwhile.stream = stream;
+    meanwhile.body = body;
+    meanwhile.asked = false;
+    meanwhile.condition = condition_of(fixture, stream, 1);
+    real_end_capture = strata_cu.StreamEndCapture;
+    strata_cu.StreamEndCapture = end_capture_and_open;
+    const strata_status discarded = strata_capture_discard(fixture->runtime, stream);
+    strata_cu.StreamEndCapture = real_end_capture;
+    check_ok(discarded);
+    assert_true(meanwhile.asked);
+    assert_int_equal(meanwhile.opened, STRATA_ERROR_STREAM_CAPTURE);
+    assert_false(strata_is_stream_capturing(fixture->runtime, body));
+}
+
 static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
@@ -402,6 +444,7 @@ int main(void)
         TEST_CASE(a_body_that_is_given_up_leaves_no_graph_and_nothing_else),
         TEST_CASE(a_body_ends_with_its_thread_or_its_stream),
         TEST_CASE(one_body_is_opened_at_a_time),
+        TEST_CASE(no_body_is_opened_in_a_capture_that_ends),
         TEST_CASE(work_behind_an_open_node_leaves_no_graph),
         TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(a_call_that_captures_forbid_spoils_body_and_capture),

@@ -151,22 +151,26 @@ static void requests_wait_for_the_context_up_to_their_own_limit(void **state)
 
 /* ---- contexts ---- */
 
-static strata_status say_poisoned(strata_runtime *runtime, CUstream stream, void *data)
-{
-    (void)runtime;
-    (void)stream;
-    (void)data;
-    return STRATA_ERROR_POISONED;
-}
-
 typedef struct releaser {
     test_stall *stall;
+    _Atomic bool poisoned; /* the function was called */
     _Atomic bool released;
 } releaser;
+
+static strata_status say_poisoned(strata_runtime *runtime, CUstream stream, void *data)
+{
+    releaser *self = data;
+    (void)runtime;
+    (void)stream;
+    self->poisoned = true;
+    return STRATA_ERROR_POISONED;
+}
 
 static void *release_later(void *data)
 {
     releaser *self = data;
+    while (!self->poisoned) /* copies that end before succeed */
+        usleep(1000);
     usleep(30000);
     self->released = true;
     test_stall_release(self->stall);
@@ -189,8 +193,8 @@ static void buffers_come_back_when_their_copies_have_ended(void **state)
         strata_future *first = begin_stall(service, &self);
         for (int i = 0; i < COPIES; i++)
             check_ok(strata_service_copy_to_host(service, ref, buffers[i], NULL, &copies[i]));
-        const strata_service_operation operation = {.function = say_poisoned};
         releaser later = {.stall = self.stall};
+        const strata_service_operation operation = {.function = say_poisoned, .data = &later};
         pthread_t thread;
         check_ok(strata_service_run(service, &operation, &(strata_send_options){.hint = STRATA_HINT_LONG}, &lost));
         assert_int_equal(pthread_create(&thread, NULL, release_later, &later), 0);
