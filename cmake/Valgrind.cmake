@@ -23,9 +23,9 @@ endif()
 # Not under Valgrind: debuggers runs Valgrind itself; the tests of tests/install run compilers; sim_check_cost measures
 # a ratio of times; find_an_overrun and reports have bugs that Valgrind finds; asymmetric tests unordered stores and
 # loads of two threads; children of isolated_forks have memory of threads that they lack, and hold it nowhere; last_threads needs pidfd_open, which Valgrind 3.19 lacks; what a reset takes
-# (resets) stays in tables that memcheck cannot follow; blas, blas_*, libraries and sim_blas run OpenBLAS, whose kernels Valgrind may not know; give_back, neighbours and pool_neighbours need addresses for several pools.
+# (resets, budget_shared_resets, reset_addresses) stays in tables that memcheck cannot follow; blas, blas_*, libraries and sim_blas run OpenBLAS, whose kernels Valgrind may not know; give_back, neighbours and pool_neighbours need addresses for several pools.
 set(STRATA_NOT_UNDER_VALGRIND
-  "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|isolated_forks|last_threads|neighbours|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
+  "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|isolated_forks|last_threads|neighbours|pool_neighbours|reports|reset_addresses|(budget_shared_)?resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
 # Not under DRD: the threads of biased_lock, busy_flag, peers, pool_own_frees and reference_threads, and a device service and its senders (a mailbox
 # under a strata_spin, futures), synchronize with atomics only, so that DRD reports all their accesses; the thread sanitizer understands them.

@@ -60,7 +60,7 @@ struct strata_pinned_pool {
     size_t out, oversize, bytes;
     size_t counted; /* buffers of `counts_for` that exist or are being made */
     uint64_t counts_for, bumps;
-    uint64_t looks; /* begun */
+    uint64_t looks;                 /* begun */
     strata_pinned_pool_stats stats; /* its last four members */
 };
 
