@@ -2,6 +2,8 @@
  * objects end, and that new ones work. Each case resets the context of a process of its own. */
 #include "support/resets.h"
 
+#include "core/streams/batches.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -221,6 +223,33 @@ static void child_an_owner_that_has_given_all_up_is_asked_without_a_call(void)
     for (int i = 0; i < RESETS; i++)
         child_ok(strata_runtime_destroy(before[i]));
     child_check(beside == calls_of_another_stack());
+}
+
+/* Another stream may have its timeline by then, and another object its handle. */
+static void child_a_batch_of_a_stream_of_before_records_nothing(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    strata_device *device;
+    uint64_t before = 0, after = 0;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_device_get(0, &device));
+    child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_batch_begin(device, of->own, true));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
+    strata_driver_visit_calls(count_all, &before);
+    child_status(strata_batch_end(), STRATA_ERROR_DEVICE_RESET);
+    strata_driver_visit_calls(count_all, &after);
+    child_check(after == before);
+    test_make_current();
+    use(next);
+    child_ok(strata_runtime_destroy(next));
+    child_ok(strata_runtime_destroy(of->runtime));
 }
 
 /* A reset later on is a reset again. */
@@ -504,6 +533,13 @@ static void the_next_stack_asks_for_no_stream_of_before(void **state)
     run_on("child_the_next_stack_asks_for_no_stream_of_before", more, 1);
 }
 
+static void a_batch_of_a_stream_of_before_records_nothing(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "direct", "pool"};
+    run_on("child_a_batch_of_a_stream_of_before_records_nothing", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
 static void resets_can_follow_each_other(void **state)
 {
     (void)state;
@@ -571,6 +607,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
         TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
         TEST_SCENARIO(child_an_owner_that_has_given_all_up_is_asked_without_a_call),
+        TEST_SCENARIO(child_a_batch_of_a_stream_of_before_records_nothing),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_the_device_is_opened_again_beside_a_use),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
@@ -594,6 +631,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
         cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
         cmocka_unit_test(an_owner_that_has_given_all_up_is_asked_without_a_call),
+        cmocka_unit_test(a_batch_of_a_stream_of_before_records_nothing),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(the_device_is_opened_again_beside_a_use),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
