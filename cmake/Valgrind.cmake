@@ -23,9 +23,9 @@ endif()
 # Not under Valgrind: debuggers runs Valgrind itself; the tests of tests/install run compilers; sim_check_cost measures
 # a ratio of times; find_an_overrun and reports have bugs that Valgrind finds; asymmetric tests unordered stores and
 # loads of two threads; children of isolated_forks have memory of threads that they lack, and hold it nowhere; last_threads needs pidfd_open, which Valgrind 3.19 lacks; what a reset takes
-# (resets) stays in tables that memcheck cannot follow; blas, blas_*, libraries and sim_blas run OpenBLAS, whose kernels Valgrind may not know; give_back, neighbours and pool_neighbours need addresses for several pools.
+# (resets, budget_shared_resets, reset_addresses) stays in tables that memcheck cannot follow; blas, blas_*, libraries and sim_blas run OpenBLAS, whose kernels Valgrind may not know; give_back, neighbours and pool_neighbours need addresses for several pools.
 set(STRATA_NOT_UNDER_VALGRIND
-  "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|isolated_forks|last_threads|neighbours|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
+  "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|isolated_forks|last_threads|neighbours|pool_neighbours|reports|reset_addresses|(budget_shared_)?resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
 # Not under DRD: the threads of biased_lock, busy_flag, peers, pool_own_frees and reference_threads, and a device service and its senders (a mailbox
 # under a strata_spin, futures), synchronize with atomics only, so that DRD reports all their accesses; the thread sanitizer understands them.
@@ -33,7 +33,7 @@ set(STRATA_NOT_UNDER_drd "^(biased_lock|busy_flag|peers|pool_own_frees|reference
 
 # Without --full, memcheck checks these, which take it half a minute: from each folder the tests of what has memory of its own,
 # and of the simulated driver one policy, which delays work.
-set(STRATA_SHORT_UNDER_memcheck "^(binning|budget|budget_calls|budget_retired|budget_waiting|call_stack|callback|deferred|device_state|failure_callback|layer_stacks|log_requests|logging|managed|pinned|pool|pool_cache|pool_free_waits|pool_sharing|reference_memory|stack_text|statistics|status|stream_ends|thread_sanitizer|(async|binning_moments|conditionals|direct|fence|foreign_memory|graph_events|graph_parts|pool_hits|pool_limit|references|stream_frees|uses|uses_refused|sim_(capture|check_memory|faults|graphs|host_memory|kernels|memory|streams|vmm))[.]late|examples[.]first_program[.]late|examples[.]graph_memory[.]late|examples[.]two_streams[.]late)$")
+set(STRATA_SHORT_UNDER_memcheck "^(binning|budget|budget_calls|budget_retired|budget_waiting|call_stack|callback|deferred|device_state|failure_callback|layer_stacks|log_requests|logging|managed|pinned|pool|pool_cache|pool_free_waits|pool_sharing|reference_memory|stack_text|statistics|status|stream_ends|thread_sanitizer|(async|binning_moments|conditionals|direct|fence|foreign_memory|graph_events|graph_parts|pool_hits|pool_limit|references|stream_frees|uses|uses_refused|sim_(capture|check_memory|faults|graph_memory|graphs|host_memory|kernels|memory|streams|vmm))[.]late|examples[.]first_program[.]late|examples[.]graph_memory[.]late|examples[.]two_streams[.]late)$")
 
 # Without --full, DRD checks the tests whose threads share data under locks, semaphores and conditions, which it
 # understands: a part of the simulated driver and of the sources, and budgets. The other tests take

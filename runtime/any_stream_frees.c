@@ -2,6 +2,7 @@
  * a capture, the block joins a list, and the next call tries again. */
 #include "runtime/any_stream_frees.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
@@ -9,18 +10,25 @@
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
 
+#include <pthread.h>
+
 /* PTDS programs see a macro of this name. */
 #undef strata_runtime_deallocate_on
 
 /* ---- frees to come ---- */
 
+/* Stays in the list while a thread tries it: that thread alone takes it out. */
 typedef struct deferred_free {
     struct deferred_free *next;
     strata_block block;
+    uint64_t round; /* the last one that tried it, or that was under way when it came */
+    bool is_tried;
+    pthread_t trier; /* the thread that tries it */
 } deferred_free;
 
 static strata_lock deferred_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_IDLE_STREAMS);
-static deferred_free *deferred;       /* guarded by deferred_lock */
+static deferred_free *deferred;       /* guarded by deferred_lock, as the members but for `block` */
+static uint64_t rounds;               /* begun; guarded likewise */
 static _Atomic bool deferred_are_any; /* written under the lock, read by any thread */
 
 static bool is_same(const strata_block *a, const strata_block *b)
@@ -40,26 +48,48 @@ bool strata_any_stream_free_is_due(const strata_block *block)
     return one != NULL;
 }
 
-static void link_deferred(deferred_free *first)
+/* Marks one that this round has not tried, and that no thread tries now. NULL: there is none. */
+static deferred_free *begin_try(uint64_t round)
 {
-    deferred_free *last = first;
-    while (last->next)
-        last = last->next;
     strata_lock_take(&deferred_lock);
-    last->next = deferred;
-    deferred = first;
-    atomic_store_explicit(&deferred_are_any, true, memory_order_release);
+    deferred_free *one = deferred;
+    while (one && (one->is_tried || one->round >= round))
+        one = one->next;
+    if (one) {
+        one->round = round;
+        one->is_tried = true;
+        one->trier = pthread_self();
+    }
     strata_lock_release(&deferred_lock);
+    return one;
 }
 
-static deferred_free *take_deferred(void)
+/* `over`: no other try is due. */
+static void end_try(deferred_free *tried, bool over)
 {
     strata_lock_take(&deferred_lock);
-    deferred_free *all = deferred;
-    deferred = NULL;
-    atomic_store_explicit(&deferred_are_any, false, memory_order_release);
+    tried->is_tried = false;
+    deferred_free **link = &deferred;
+    while (*link != tried)
+        link = &(*link)->next;
+    if (over)
+        *link = tried->next;
+    atomic_store_explicit(&deferred_are_any, deferred != NULL, memory_order_release);
     strata_lock_release(&deferred_lock);
-    return all;
+    if (over)
+        strata_host_free(tried);
+}
+
+/* Whether another thread tries the free of a block of the runtime. */
+static bool are_tried_elsewhere(const strata_runtime *runtime)
+{
+    strata_lock_take(&deferred_lock);
+    const deferred_free *one = deferred;
+    while (one && (!one->is_tried || pthread_equal(one->trier, pthread_self()) ||
+                   one->block.id.table != strata_table_id(runtime->table)))
+        one = one->next;
+    strata_lock_release(&deferred_lock);
+    return one != NULL;
 }
 
 bool strata_any_stream_free_later(const strata_block *block)
@@ -68,7 +98,12 @@ bool strata_any_stream_free_later(const strata_block *block)
     if (!one)
         return false;
     one->block = *block;
-    link_deferred(one);
+    strata_lock_take(&deferred_lock);
+    one->round = rounds;
+    one->next = deferred;
+    deferred = one;
+    atomic_store_explicit(&deferred_are_any, true, memory_order_release);
+    strata_lock_release(&deferred_lock);
     return true;
 }
 
@@ -124,18 +159,33 @@ static bool try_again(const strata_block *block)
     return over;
 }
 
+static uint64_t begin_round(void)
+{
+    strata_lock_take(&deferred_lock);
+    const uint64_t round = ++rounds;
+    strata_lock_release(&deferred_lock);
+    return round;
+}
+
 void strata_any_stream_frees_try(void)
 {
     if (!atomic_load_explicit(&deferred_are_any, memory_order_acquire))
         return;
+    const int cancel = strata_cancel_forbid(); /* others may wait for the end of a try */
+    const uint64_t round = begin_round();
     strata_error_suppress_begin();
-    for (deferred_free *one = take_deferred(), *next; one; one = next) {
-        next = one->next;
-        one->next = NULL;
-        if (try_again(&one->block))
-            strata_host_free(one);
-        else
-            link_deferred(one);
-    }
+    for (deferred_free *one; (one = begin_try(round));)
+        end_try(one, try_again(&one->block));
     strata_error_suppress_end(false);
+    strata_cancel_restore(cancel);
+}
+
+void strata_any_stream_frees_finish(const strata_runtime *runtime)
+{
+    strata_any_stream_frees_try();
+    for (unsigned spins = 0; are_tried_elsewhere(runtime); spins = 0) {
+        while (are_tried_elsewhere(runtime))
+            strata_backoff(&spins);
+        strata_any_stream_frees_try();
+    }
 }

@@ -14,7 +14,11 @@ bool strata_any_stream_free_later(const strata_block *block);
 /* Whether a live block was freed, and the free is due. */
 bool strata_any_stream_free_is_due(const strata_block *block);
 
-/* Tries the frees that are due: at the head of later calls, and before a runtime looks for live blocks. */
+/* Tries the frees that are due: at the head of later calls. */
 void strata_any_stream_frees_try(void);
+
+/* As strata_any_stream_frees_try, before a runtime looks for live blocks: waits for other threads that try those of the
+ * runtime. */
+void strata_any_stream_frees_finish(const strata_runtime *runtime);
 
 #endif

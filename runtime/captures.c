@@ -292,18 +292,13 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
     destroy_graph(capture);
     strata_objects_ended(STRATA_OBJECT_CONDITIONAL, capture->conditionals);
     strata_ancestors_free(&capture->ancestors);
-    const bool made = to->make && status == STRATA_SUCCESS;
-    if (made) /* what cannot be freed now is tried again by other calls */
-        strata_error_suppress_begin();
-    const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
-    const strata_status unheld = strata_capture_pool_unhold(capture->pool);
+    strata_error_suppress_begin(); /* it is over: what cannot be freed now is tried again by other calls */
+    strata_capture_uses_drop(runtime, &capture->uses, false);
+    strata_capture_pool_unhold(capture->pool);
     strata_host_free(capture->body_of);
     strata_host_free(capture);
-    if (made)
-        strata_error_suppress_end(false);
-    if (made || status != STRATA_SUCCESS)
-        return status;
-    return dropped == STRATA_SUCCESS ? unheld : dropped;
+    strata_error_suppress_end(false);
+    return status;
 }
 
 /* The capture's open body, or NULL. *opening: another thread opens one. */
@@ -338,25 +333,19 @@ static strata_status give_end_back(strata_capture *capture, strata_status status
     return status;
 }
 
-/* Ends a capture whose end the caller has claimed. */
+/* Ends a capture whose end the caller has claimed. An open body of it is given up first. */
 static strata_status end_claimed(strata_capture *capture, const capture_use *to)
 {
     bool opening;
     strata_capture *body = open_body(capture, &opening);
-    const strata_status left = body ? end_claimed(body, &discarded) : STRATA_SUCCESS;
-    if (body && open_body(capture, &opening))
-        return give_end_back(capture, left);
-    strata_status status = end_for_driver(capture);
+    strata_status status = body ? end_claimed(body, &discarded) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    if (status != STRATA_SUCCESS)
-        return give_end_back(capture, status);
-    status = finish_capture(capture, to);
-    return status == STRATA_SUCCESS ? left : status;
+    return status == STRATA_SUCCESS ? finish_capture(capture, to) : give_end_back(capture, status);
 }
 
-/* Ends a capture. An open body of it is given up first; if only a free of something that the body kept has failed, that
- * error is returned at the end. */
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
     strata_captures *captures = &capture->runtime->captures;

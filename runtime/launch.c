@@ -379,7 +379,8 @@ strata_status strata_launch_preflight(strata_launch *launch)
     return status;
 }
 
-/* Records all uses under one event. */
+/* Records all uses under one event. Errors are raised behind it: uses of the blocks on other threads wait for that
+ * event, and the log callback may wait for those threads. */
 static strata_status record_all(strata_launch *launch)
 {
     if (!launch->count)
@@ -387,12 +388,13 @@ static strata_status record_all(strata_launch *launch)
     if (launch->captured)
         return record_captured(launch);
     bool recording;
+    strata_error_suppress_begin();
     const strata_status begun = strata_batch_begin_or_wait(launch->runtime->device, launch->stream, &recording);
     const strata_status finished = finish_all(launch, launch->count, recording);
     const strata_status ended = recording ? strata_batch_end() : STRATA_SUCCESS;
-    if (begun != STRATA_SUCCESS)
-        return begun;
-    return finished == STRATA_SUCCESS ? ended : finished;
+    const strata_status status = begun != STRATA_SUCCESS ? begun : finished != STRATA_SUCCESS ? finished : ended;
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
 strata_status strata_launch_commit(strata_launch *launch)

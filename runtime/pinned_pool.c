@@ -36,7 +36,8 @@ struct strata_pinned_buffer {
     uint64_t generation;
     bool oversize;
     size_t bytes;       /* in use; of the thread that has it */
-    strata_point point; /* while pending; guarded by the pool's lock, as the next two */
+    strata_point point; /* while pending; guarded by the pool's lock, as the next three */
+    uint64_t asked;     /* the last look that asked about it, or that was under way when it became pending */
     bool out;
     strata_pinned_buffer *next;
 };
@@ -59,6 +60,7 @@ struct strata_pinned_pool {
     size_t out, oversize, bytes;
     size_t counted; /* buffers of `counts_for` that exist or are being made */
     uint64_t counts_for, bumps;
+    uint64_t looks;                 /* begun */
     strata_pinned_pool_stats stats; /* its last four members */
 };
 
@@ -162,14 +164,34 @@ static void tidy(strata_pinned_pool *pool)
     strata_error_suppress_end(false);
 }
 
-static size_t copy_points(strata_pinned_pool *pool, strata_point points[POINTS])
+/* Copies the points of pending buffers that no look from number `look` on has asked about, one of each timeline, and
+ * marks them, until the room is used up. */
+static size_t copy_points(strata_pinned_pool *pool, uint64_t look, strata_point points[POINTS])
 {
     size_t count = 0;
     strata_lock_take(&pool->lock);
-    for (const strata_pinned_buffer *each = pool->pending.first; each && count < POINTS; each = each->next)
-        points[count++] = each->point;
+    for (strata_pinned_buffer *each = pool->pending.first; each && count < POINTS; each = each->next) {
+        size_t i = 0;
+        if (each->asked >= look)
+            continue;
+        while (i < count && strata_point_timeline(points[i]) != strata_point_timeline(each->point))
+            i++;
+        if (i == count)
+            points[count++] = each->point;
+        else if (strata_point_epoch(points[i]) < strata_point_epoch(each->point))
+            points[i] = each->point;
+        each->asked = look;
+    }
     strata_lock_release(&pool->lock);
     return count;
+}
+
+static uint64_t begin_look(strata_pinned_pool *pool)
+{
+    strata_lock_take(&pool->lock);
+    const uint64_t look = ++pool->looks;
+    strata_lock_release(&pool->lock);
+    return look;
 }
 
 /* Asks the driver about pending buffers. Failures are ignored: they stay pending. */
@@ -177,14 +199,16 @@ static void look(strata_pinned_pool *pool)
 {
     strata_point points[POINTS];
     strata_call_scope scope;
-    const size_t count = copy_points(pool, points);
+    const uint64_t number = begin_look(pool);
+    size_t count = copy_points(pool, number, points);
     if (!count || !strata_device_is_usable(pool->runtime->device))
         return;
     strata_error_suppress_begin();
     if (strata_call_scope_enter(&scope, pool->runtime->device, STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        for (size_t i = 0; i < count; i++)
-            if (!strata_point_known_complete(points[i]))
-                strata_timeline_poll_up_to_now(strata_timeline_of(points[i]));
+        for (; count; count = copy_points(pool, number, points))
+            for (size_t i = 0; i < count; i++)
+                if (!strata_point_known_complete(points[i]))
+                    strata_timeline_poll_up_to_now(strata_timeline_of(points[i]));
         strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
@@ -290,17 +314,16 @@ static void look_without_lock(strata_pinned_pool *pool)
 static strata_status acquire_locked(strata_pinned_pool *pool, size_t bytes, patience *with, strata_pinned_buffer **out)
 {
     for (;;) {
+        const bool oversize = bytes > pool->capacity;
         settle(pool);
-        if (bytes > pool->capacity)
-            return make_and_give_out(pool, bytes, out);
-        if ((*out = pop(&pool->free))) {
+        if (!oversize && (*out = pop(&pool->free))) {
             give_out(pool, *out, bytes);
             return STRATA_SUCCESS;
         }
         if (pool->pending.count && !with->looked) {
             with->looked = true;
             look_without_lock(pool);
-        } else if (pool->counted < pool->most) {
+        } else if (oversize || pool->counted < pool->most) {
             return make_and_give_out(pool, bytes, out);
         } else if (strata_device_is_lost(pool->runtime->device)) {
             return STRATA_ERROR_TIMEOUT; /* what is pending is never complete */
@@ -358,6 +381,7 @@ static strata_status release(strata_pinned_buffer *buffer, strata_point point)
         buffer->out = false;
         pool->out--;
         buffer->point = point;
+        buffer->asked = pool->looks;
         if (point)
             push(&pool->pending, buffer);
         follow_generation(pool);
@@ -585,7 +609,7 @@ static strata_status wait_for_pending(strata_pinned_pool *pool)
     strata_point points[POINTS];
     strata_status status = STRATA_SUCCESS;
     while (pool->pending.count && status == STRATA_SUCCESS) {
-        const size_t count = copy_points(pool, points);
+        const size_t count = copy_points(pool, begin_look(pool), points);
         const bool usable = strata_device_is_usable_now(pool->runtime->device);
         for (size_t i = 0; i < count && status == STRATA_SUCCESS && usable; i++)
             status = strata_point_synchronize_for(pool->runtime->device, points[i]);

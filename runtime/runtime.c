@@ -141,7 +141,7 @@ static strata_status destroy(strata_runtime *runtime)
     strata_status status;
     const bool usable = is_usable(runtime);
     strata_error unwaited = {.status = STRATA_SUCCESS};
-    strata_any_stream_frees_try();
+    strata_any_stream_frees_finish(runtime);
     status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS && usable)
         strata_devices_wait_if_uncovered(&unwaited);
@@ -195,6 +195,7 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
     strata_status status = check_private(runtime);
     if (!runtime || status != STRATA_SUCCESS)
         return status;
+    strata_any_stream_frees_finish(runtime);
     status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;

@@ -27,6 +27,8 @@ typedef struct strata_stream_cache_line {
 typedef struct strata_stream_batch {
     CUstream handle;
     struct strata_timeline *timeline; /* NULL: no batch */
+    struct strata_device *device;
+    uint32_t incarnation; /* with `recording`: of the timeline */
     uint64_t stream_id;
     uint64_t waited;            /* point that this batch made the stream wait for, or 0 */
     struct strata_clock *clock; /* at finish: the stream's clock at the start */

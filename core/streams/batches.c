@@ -21,6 +21,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
     thread->batch = (strata_stream_batch){
         .handle = handle,
         .timeline = stream.timeline,
+        .device = device,
         .stream_id = stream.stream_id,
         .known = stream.known,
         .recording = recording,
@@ -28,6 +29,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
     if (recording)
         thread->batch.clock = strata_timeline_clock(&stream, held);
     if (held) {
+        thread->batch.incarnation = atomic_load_explicit(&stream.timeline->incarnation, memory_order_relaxed);
         strata_timeline_close(stream.timeline);
         stream.timeline->recording_batches++;
         strata_spin_release(&stream.timeline->lock);
@@ -46,6 +48,19 @@ strata_status strata_batch_begin_or_wait(strata_device *device, CUstream handle,
     return status;
 }
 
+/* Records the event of an unknown stream. The lock is held. */
+static strata_status record_held(const strata_stream_batch *batch)
+{
+    strata_timeline *timeline = batch->timeline;
+    timeline->recording_batches--;
+    if (atomic_load_explicit(&timeline->incarnation, memory_order_relaxed) != batch->incarnation)
+        return strata_check_device(batch->device); /* a reset has ended the stream, whose handle may be another's */
+    const strata_status status = strata_timeline_record_now(timeline, batch->handle);
+    if (timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
+        strata_timeline_close(timeline);
+    return status;
+}
+
 strata_status strata_batch_end(void)
 {
     strata_thread *thread = strata_thread_current;
@@ -58,10 +73,7 @@ strata_status strata_batch_end(void)
         return strata_timeline_close_early(batch.timeline, batch.handle);
     strata_error_suppress_begin();
     strata_spin_take(&batch.timeline->lock);
-    strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
-    batch.timeline->recording_batches--;
-    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
-        strata_timeline_close(batch.timeline);
+    const strata_status status = record_held(&batch);
     strata_spin_release(&batch.timeline->lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;

@@ -133,7 +133,9 @@ STRATA_API strata_status strata_capture_end(strata_runtime *runtime, CUstream st
  * Errors: INVALID_VALUE (no capture began there), and those of strata_tag_intern. */
 STRATA_API strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, const char *name);
 
-/* Ends it without a graph. Blocks that were allocated in it stay the caller's. */
+/* Ends it without a graph. Blocks that were allocated in it stay the caller's. After an error the capture goes on, and
+ * can be discarded again. Errors: INVALID_VALUE (no capture began there), STREAM_MISUSE (another thread's), DRIVER,
+ * OUT_OF_HOST_MEMORY (a known stream could not be made known again). */
 STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream);
 
 /* ---- graphs ---- */

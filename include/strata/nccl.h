@@ -35,7 +35,8 @@ typedef struct strata_nccl_registration strata_nccl_registration;
  * *out is NULL and the block is not registered.
  *
  * A window needs a contiguous block, since the whole physical allocation under it becomes visible to other ranks. In a
- * group (ncclGroupStart) the handle is valid after the group's end. Any thread, by NCCL's rules for the communicator.
+ * group (ncclGroupStart) NCCL registers the block and writes the handle at the group's end: before that the
+ * registration is neither deregistered nor forgotten. Any thread, by NCCL's rules for the communicator.
  *
  * Errors: INVALID_VALUE (NULL argument; unknown kind; a window of a block that is not contiguous), UNSUPPORTED (NCCL is
  * not loaded, or is too old; memory of a capture's pool), LIBRARY (NCCL's answer, with its text), USE_AFTER_FREE,
@@ -47,9 +48,9 @@ STRATA_API strata_status strata_nccl_register(strata_runtime *runtime, void *com
  * (NCCL_LOCAL_REGISTER=0; a window without symmetric memory between the ranks). */
 STRATA_API void *strata_nccl_handle(const strata_nccl_registration *registration);
 
-/* Deregisters the block, after which it may be freed. The communicator still exists, and no collective that uses the
- * block is under way. NULL is ignored. Errors: LIBRARY, after which the registration exists and the call may be tried
- * again. */
+/* Deregisters the block, after which it may be freed; in a group, too, NCCL does it at once. The communicator still
+ * exists, and no collective that uses the block is under way or queued in a group. NULL is ignored. Errors: LIBRARY,
+ * after which the registration exists and the call may be tried again. */
 STRATA_API strata_status strata_nccl_deregister(strata_nccl_registration *registration);
 
 /* After the communicator has ended (ncclCommAbort, ncclCommDestroy), which ends its registrations: as

@@ -140,6 +140,44 @@ static void a_free_that_was_made_reports_no_error_of_its_pools_end(test_fixture 
     }
 }
 
+/* ---- discards ---- */
+
+static void a_discard_that_was_made_reports_no_error_of_what_it_let_go(test_fixture *fixture)
+{
+    if (!test_owner_is(fixture, "async") && !test_owner_is(fixture, "direct"))
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    const size_t before = live_blocks(fixture);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 1, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
+    const strata_status discarded = strata_capture_discard(fixture->runtime, stream);
+    assert_int_equal(test_fault_end(), 1);
+    forget_capture(stream);
+    check_ok(discarded);
+    check_status(strata_capture_discard(fixture->runtime, stream), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before - 1);
+}
+
+static void a_discard_that_was_made_reports_no_error_of_its_pools_end(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t before = live_blocks(fixture);
+    begin(fixture, stream, NULL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 2, false, CUDA_ERROR_UNKNOWN); /* of the pool's stream */
+    const strata_status discarded = strata_capture_discard(fixture->runtime, stream);
+    assert_int_equal(test_fault_end(), 1);
+    forget_capture(stream);
+    check_ok(discarded);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* ends the pool */
+    assert_int_equal(live_blocks(fixture), before);
+}
+
 static CUDA_MEMSET_NODE_PARAMS fill_of(const strata_block *block)
 {
     return (CUDA_MEMSET_NODE_PARAMS){.dst = block->address, .value = 3, .elementSize = 1, .width = BYTES, .height = 1};
@@ -409,6 +447,8 @@ int main(void)
         TEST_CASE(a_launch_frees_what_waited_for_a_use),
         TEST_CASE(an_update_that_was_made_reports_no_error_of_what_it_let_go),
         TEST_CASE(a_free_that_was_made_reports_no_error_of_its_pools_end),
+        TEST_CASE(a_discard_that_was_made_reports_no_error_of_what_it_let_go),
+        TEST_CASE(a_discard_that_was_made_reports_no_error_of_its_pools_end),
         TEST_CASE(a_block_that_the_graph_still_has_is_freed_all_the_same),
         TEST_CASE(a_block_that_is_freed_before_the_preflight_is_refused_there),
         TEST_CASE(a_block_may_be_freed_on_a_stream_that_was_forked_into_a_capture),

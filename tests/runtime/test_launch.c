@@ -1,4 +1,5 @@
 /* The launch recorder: all checks, then all waits, then one note for everything that the work touches. */
+#include "support/beside.h"
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
@@ -488,6 +489,49 @@ static void a_commit_whose_wait_is_refused_too_raises_one_error(test_fixture *fi
     test_free_on(fixture, &block, NULL);
 }
 
+typedef struct use_beside {
+    test_fixture *fixture;
+    strata_block block;
+    CUstream stream;
+    strata_status status;
+} use_beside;
+
+static void use_block_beside(void *data)
+{
+    use_beside *self = data;
+    self->status =
+        strata_runtime_prepare_block_use(self->fixture->runtime, &self->block, self->stream, STRATA_ACCESS_READ);
+    if (self->status == STRATA_SUCCESS)
+        self->status =
+            strata_runtime_finish_block_use(self->fixture->runtime, &self->block, self->stream, STRATA_ACCESS_NONE);
+}
+
+/* The use waits for the event of the whole commit. */
+static void a_refused_commit_is_logged_while_another_thread_uses_its_blocks(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    use_beside use = {.fixture = fixture, .block = test_allocate(fixture, BYTES, reader), .stream = reader};
+    strata_block finished = test_allocate(fixture, BYTES, reader);
+    strata_launch launch;
+    test_beside beside;
+    begin(fixture, &launch, stream);
+    check_ok(strata_launch_use(&launch, &use.block, STRATA_ACCESS_WRITE));
+    check_ok(strata_launch_use(&launch, &finished, STRATA_ACCESS_WRITE));
+    check_ok(strata_launch_preflight(&launch));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, &finished, stream, STRATA_ACCESS_NONE));
+    test_beside_begin(&beside, use_block_beside, &use);
+    const strata_status status = strata_launch_commit(&launch);
+    const bool returned = test_beside_end(&beside);
+    check_ok(strata_launch_end(&launch));
+    check_status(status, STRATA_ERROR_STREAM_MISUSE);
+    assert_true(returned);
+    check_ok(use.status);
+    test_free_on(fixture, &use.block, reader);
+    test_free_on(fixture, &finished, reader);
+}
+
 /* ---- not committing ---- */
 
 static void remember_finding(const strata_error *error, void *data)
@@ -613,6 +657,7 @@ int main(void)
         TEST_CASE(a_commit_on_an_unknown_stream_that_cannot_record_waits_for_the_work),
         TEST_CASE(a_commit_that_cannot_identify_its_stream_waits_for_the_work),
         TEST_CASE(a_commit_whose_wait_is_refused_too_raises_one_error),
+        TEST_CASE(a_refused_commit_is_logged_while_another_thread_uses_its_blocks),
         TEST_CASE(a_launch_that_is_never_committed_is_reported_and_counts_as_submitted),
         TEST_CASE(a_cancelled_launch_notes_nothing),
         TEST_CASE(the_recorder_refuses_calls_out_of_order),

@@ -7,8 +7,11 @@
 #include "support/stall.h"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BYTES = 1 << 20, SMALL = 4096 };
 
@@ -375,6 +378,84 @@ static void a_free_to_come_outlives_neither_the_block_nor_its_runtime(void **sta
     check_ok(strata_runtime_deallocate(own, &block));
     check_ok(strata_runtime_destroy(own)); /* frees the other one */
     check_ok(strata_free(allocated(SMALL)));
+}
+
+/* Abandoned, with a reference. */
+static void a_free_to_come_keeps_no_runtime_from_being_abandoned(void **state)
+{
+    (void)state;
+    strata_runtime *own;
+    strata_block block;
+    strata_ref *ref;
+    check_ok(strata_runtime_create(NULL, &own));
+    check_ok(strata_ref_allocate(own, STRATA_ELEMENT_U8, SMALL, false, NULL, &ref));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    test_fault_begin(TEST_FAULT_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    const strata_status freed = strata_free((void *)(uintptr_t)block.address);
+    test_fault_end();
+    const strata_status abandoned = strata_runtime_abandon(own);
+    check_ok(strata_ref_release(ref));
+    check_ok(freed);
+    check_ok(abandoned);
+}
+
+/* A thread that tries what another one has freed, and is held up in the driver. */
+typedef struct trier {
+    sem_t begun;
+    strata_status status;
+} trier;
+
+static trier *held_up; /* its thread is the first to free, which waits for the device */
+static __typeof__(strata_cu.MemFree) real_free;
+
+static CUresult CUDAAPI free_after_a_while(CUdeviceptr address)
+{
+    static _Atomic unsigned calls;
+    if (atomic_fetch_add(&calls, 1) == 0) {
+        sem_post(&held_up->begun);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    return real_free(address);
+}
+
+static void *try_frees(void *data)
+{
+    trier *self = data;
+    void *memory;
+    self->status = strata_malloc(&memory, SMALL);
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_free(memory);
+    return NULL;
+}
+
+static void a_free_that_another_thread_tries_is_still_to_come(void **state)
+{
+    (void)state;
+    strata_runtime *own;
+    strata_block block;
+    trier other;
+    pthread_t thread;
+    check_ok(strata_free(allocated(SMALL)));
+    check_ok(strata_runtime_create(NULL, &own));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    void *memory = (void *)(uintptr_t)block.address;
+    test_fault_begin(TEST_FAULT_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    const strata_status freed = strata_free(memory);
+    test_fault_end();
+    assert_int_equal(sem_init(&other.begun, 0, 0), 0);
+    held_up = &other;
+    real_free = strata_cu.MemFree;
+    strata_cu.MemFree = free_after_a_while;
+    assert_int_equal(pthread_create(&thread, NULL, try_frees, &other), 0);
+    sem_wait(&other.begun);
+    const strata_status again = strata_free(memory), destroyed = strata_runtime_destroy(own);
+    pthread_join(thread, NULL);
+    strata_cu.MemFree = real_free;
+    sem_destroy(&other.begun);
+    check_ok(freed);
+    check_status(again, STRATA_ERROR_DOUBLE_FREE);
+    check_ok(destroyed);
+    check_ok(other.status);
 }
 
 /* ---- the runtime of an address ---- */
@@ -781,6 +862,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(captures_go_on),
         cmocka_unit_test(a_free_that_a_capture_bars_is_done_by_a_later_call),
         cmocka_unit_test(a_free_to_come_outlives_neither_the_block_nor_its_runtime),
+        cmocka_unit_test(a_free_to_come_keeps_no_runtime_from_being_abandoned),
+        cmocka_unit_test(a_free_that_another_thread_tries_is_still_to_come),
         cmocka_unit_test(an_address_leads_to_its_runtime),
         cmocka_unit_test(runtimes_come_and_go_while_addresses_are_looked_for),
         cmocka_unit_test(threads_allocate_and_free_at_the_same_time),

@@ -183,6 +183,48 @@ static void a_pool_that_ends_waits_for_copies(test_fixture *fixture)
     test_stream_close(fixture, stream);
 }
 
+/* Of buffers behind other work that takes long, and of those, as many as a look asks about at once are on both sides of
+ * the one that is complete. */
+static void a_complete_buffer_is_found_among_many_that_are_not(test_fixture *fixture)
+{
+    enum { BESIDE = 64, COUNT = 2 * BESIDE + 1 };
+    strata_pinned_buffer *buffers[COUNT] = {0};
+    strata_pinned_pool *pool = make(fixture, 1, COUNT, false);
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL), idle = test_stream(fixture, TEST_STREAM_POOL);
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < COUNT && status == STRATA_SUCCESS; i++)
+        status = strata_pinned_pool_acquire(pool, 1, 0, &buffers[i]);
+    test_stall *stall = test_stall_begin(busy);
+    for (size_t i = 0; i < COUNT; i++) {
+        strata_pinned_buffer_release_after(buffers[i], i == BESIDE ? idle : busy);
+        strata_pinned_buffer_release(buffers[i]); /* refused, but where the call before it was */
+    }
+    test_synchronize(idle);
+    const strata_status acquired = strata_pinned_pool_acquire(pool, 1, 100 * MILLISECOND, &taken[0]);
+    test_stall_end(stall);
+    check_ok(status);
+    check_ok(acquired);
+    assert_ptr_equal(taken[0], buffers[BESIDE]);
+    give(0);
+    end(pool);
+}
+
+static void larger_buffers_whose_work_is_complete_are_freed_by_requests_for_more(test_fixture *fixture)
+{
+    enum { ROUNDS = 8 };
+    strata_pinned_pool *pool = make(fixture, 1, 1, true);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < ROUNDS; i++) {
+        check_ok(strata_pinned_pool_acquire(pool, 2 * CAPACITY, 0, &taken[0]));
+        test_fill((CUdeviceptr)(uintptr_t)data_of(taken[0]), 0x11, 2 * (size_t)CAPACITY, stream);
+        check_ok(strata_pinned_buffer_release_after(taken[0], stream));
+        taken[0] = NULL;
+        test_synchronize(stream);
+    }
+    assert_in_range(test_usage(fixture).live_blocks, 1, 4); /* one that the pool keeps, and the latest */
+    end(pool);
+}
+
 static void check_rebuilt(strata_pinned_pool *pool, uint64_t generation)
 {
     strata_pinned_pool_stats stats = stats_of(pool);
@@ -353,6 +395,8 @@ int main(void)
         TEST_CASE(a_larger_request_is_refused_or_served_once),
         TEST_CASE(a_buffer_comes_back_when_its_copy_is_complete),
         TEST_CASE(a_pool_that_ends_waits_for_copies),
+        TEST_CASE(a_complete_buffer_is_found_among_many_that_are_not),
+        TEST_CASE(larger_buffers_whose_work_is_complete_are_freed_by_requests_for_more),
         TEST_CASE(buffers_from_before_a_rebuild_are_not_kept),
         TEST_CASE(device_memory_is_no_staging_memory),
         TEST_CASE(memory_that_is_refused_is_an_error_at_once),

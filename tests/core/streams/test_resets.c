@@ -1,48 +1,13 @@
 /* Resets of the primary context (cuDevicePrimaryCtxReset, cudaDeviceReset): what Strata answers from then on, how its
  * objects end, and that new ones work. Each case resets the context of a process of its own. */
-#include "support/child.h"
-#include "support/driver.h"
+#include "support/resets.h"
+
+#include "core/streams/batches.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { BYTES = 1 << 20, SMALL = 4096 };
-
-/* How the context is when Strata is called again. */
-typedef enum moment {
-    ENDED, /* nothing has used the device since the reset */
-    ANEW,  /* another module has begun the context again, under the same handle */
-} moment;
-
-typedef struct scene {
-    const char *stack;
-    moment when;
-    bool opened; /* the driver */
-    strata_runtime *runtime;
-    CUstream pooled, own;
-    strata_block live, other;
-} scene;
-
-static scene *scene_of_child(void)
-{
-    static scene of_child;
-    of_child = (scene){.stack = getenv("TEST_STACK"), .when = getenv("TEST_ANEW") ? ANEW : ENDED};
-    return &of_child;
-}
-
-static void reset(const scene *of)
-{
-    CUcontext context;
-    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
-    if (of->when != ANEW)
-        return;
-    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
-    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
-}
 
 /* A runtime with live blocks, memory to hand out again, an acquired and a registered stream; then the reset. */
 static void open_and_reset(scene *of)
@@ -119,28 +84,6 @@ static void free_all_and_end(scene *of)
     child_ok(strata_runtime_deallocate(of->runtime, &of->live));
     child_ok(strata_runtime_deallocate(of->runtime, &of->other));
     child_ok(strata_runtime_destroy(of->runtime));
-}
-
-static void use(strata_runtime *runtime)
-{
-    CUstream stream, own;
-    strata_block block;
-    unsigned char bytes[SMALL] = {0};
-    child_ok(strata_runtime_stream_acquire(runtime, &stream));
-    child_check(strata_cu.StreamCreate(&own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-    child_ok(strata_runtime_register_stream(runtime, own));
-    child_ok(strata_runtime_allocate(runtime, SMALL, stream, &block));
-    child_check(strata_cu.MemsetD8Async(block.address, 0x5a, SMALL, stream) == CUDA_SUCCESS);
-    child_ok(strata_runtime_prepare_block_use(runtime, &block, own, STRATA_ACCESS_READ));
-    child_check(strata_cu.MemcpyDtoHAsync(bytes, block.address, SMALL, own) == CUDA_SUCCESS);
-    child_ok(strata_runtime_finish_block_use(runtime, &block, own, STRATA_ACCESS_READ));
-    child_check(strata_cu.StreamSynchronize(own) == CUDA_SUCCESS);
-    child_check(bytes[0] == 0x5a && bytes[SMALL - 1] == 0x5a);
-    child_ok(strata_runtime_deallocate(runtime, &block));
-    child_ok(strata_runtime_unregister_stream(runtime, own));
-    child_check(strata_cu.StreamDestroy(own) == CUDA_SUCCESS);
-    child_ok(strata_runtime_stream_release(runtime, stream));
-    child_ok(strata_runtime_reap_pending(runtime));
 }
 
 static void child_a_new_runtime_works(void)
@@ -280,6 +223,33 @@ static void child_an_owner_that_has_given_all_up_is_asked_without_a_call(void)
     for (int i = 0; i < RESETS; i++)
         child_ok(strata_runtime_destroy(before[i]));
     child_check(beside == calls_of_another_stack());
+}
+
+/* Another stream may have its timeline by then, and another object its handle. */
+static void child_a_batch_of_a_stream_of_before_records_nothing(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    strata_device *device;
+    uint64_t before = 0, after = 0;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_device_get(0, &device));
+    child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_batch_begin(device, of->own, true));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
+    strata_driver_visit_calls(count_all, &before);
+    child_status(strata_batch_end(), STRATA_ERROR_DEVICE_RESET);
+    strata_driver_visit_calls(count_all, &after);
+    child_check(after == before);
+    test_make_current();
+    use(next);
+    child_ok(strata_runtime_destroy(next));
+    child_ok(strata_runtime_destroy(of->runtime));
 }
 
 /* A reset later on is a reset again. */
@@ -481,18 +451,6 @@ static void child_a_program_that_resets_no_device_is_told_so(void)
 }
 
 /* On every owner, and on layers with streams, kernels or maps of their own, at both moments. */
-static void run_on(const char *scenario, const char *const *stacks, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        for (moment when = ENDED; when <= ANEW; when++) {
-            char stack[80];
-            snprintf(stack, sizeof stack, "TEST_STACK=%s", stacks[i]);
-            const char *const changes[] = {stack, when == ANEW ? "TEST_ANEW=1" : "TEST_ANEW", NULL};
-            printf("%s, %s\n", stacks[i], when == ANEW ? "begun anew" : "ended");
-            test_child_run(scenario, changes);
-        }
-}
-
 static void run_everywhere(const char *scenario)
 {
     static const char *const stacks[] = {"async",
@@ -507,328 +465,6 @@ static void run_everywhere(const char *scenario)
                                          "guard(sample=1), direct",
                                          "budget(limit=1GiB), statistics, pool"};
     run_on(scenario, stacks, sizeof stacks / sizeof stacks[0]);
-}
-
-/* ---- a shared budget, which the process keeps open ---- */
-
-static void count_writes(const char *name, uint64_t count, void *data)
-{
-    if (strcmp(name, "cuStreamWriteValue64") == 0)
-        *(uint64_t *)data += count;
-}
-
-static uint64_t writes_so_far(void)
-{
-    uint64_t count = 0;
-    strata_driver_visit_calls(count_writes, &count);
-    return count;
-}
-
-/* Frees that the streams report to other processes. */
-static void free_often(strata_runtime *runtime)
-{
-    CUstream stream;
-    child_ok(strata_runtime_stream_acquire(runtime, &stream));
-    for (int i = 0; i < 8; i++) {
-        strata_block block;
-        child_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
-        child_ok(strata_runtime_deallocate(runtime, &block));
-    }
-    child_ok(strata_runtime_stream_release(runtime, stream));
-    child_ok(strata_runtime_reap_pending(runtime));
-}
-
-static void child_a_shared_budget_writes_nowhere_after_a_reset(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *before, *after;
-    child_ok(strata_driver_count_calls());
-    test_open_driver_quietly();
-    test_make_current();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
-    free_often(before);
-    const uint64_t writes = writes_so_far();
-    if (!writes)
-        exit(77); /* the driver does not map the words */
-    reset(of);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    free_often(after);
-    child_check(writes_so_far() == writes);
-    child_ok(strata_runtime_destroy(after));
-    child_ok(strata_runtime_destroy(before));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    free_often(after);
-    child_check(writes_so_far() > writes); /* the file was opened anew */
-    child_ok(strata_runtime_destroy(after));
-}
-
-static strata_budget_account *base_of(strata_runtime *runtime)
-{
-    return strata_budget_base(strata_stack_layer(strata_runtime_stack(runtime), "budget", 0));
-}
-
-static uint64_t shared_use(strata_runtime *runtime)
-{
-    strata_budget_usage usage;
-    child_ok(strata_budget_account_usage(base_of(runtime), &usage));
-    return usage.in_use;
-}
-
-/* A live block, one of an account, and one whose free waits for a stream; a reservation stays until it is closed. */
-static void child_a_shared_budget_forgets_what_a_reset_has_ended(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *before, *after;
-    strata_budget_account *tenant, *reservation;
-    strata_block freed;
-    test_open_driver_quietly();
-    test_make_current();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
-    child_ok(strata_budget_account_open(base_of(before), &(strata_budget_account_options){.name = "tenant"}, &tenant));
-    child_ok(strata_budget_reserve(base_of(before), SMALL, "reservation", &reservation));
-    child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
-    child_ok(strata_runtime_allocate_request(before, &(strata_request){.bytes = BYTES, .account = tenant}, &of->other));
-    child_ok(strata_runtime_allocate(before, BYTES, NULL, &freed));
-    child_check(strata_cu.MemsetD8Async(freed.address, 1, BYTES, NULL) == CUDA_SUCCESS);
-    child_ok(strata_runtime_deallocate(before, &freed));
-    reset(of);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    child_check(shared_use(after) == SMALL);
-    child_ok(strata_runtime_deallocate(before, &of->live));
-    child_ok(strata_budget_account_close(reservation));
-    child_check(shared_use(after) == 0);
-    child_ok(strata_budget_account_close(tenant));
-    child_ok(strata_runtime_deallocate(before, &of->other));
-    child_ok(strata_runtime_destroy(before));
-    child_check(shared_use(after) == 0);
-    child_ok(strata_runtime_allocate(after, BYTES, NULL, &of->live));
-    child_check(shared_use(after) == BYTES);
-}
-
-/* The driver's pool keeps the memory, which can be freed once the context has begun anew: the next stack does that. */
-static void child_a_shared_budget_keeps_what_outlives_a_reset(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *before, *beside, *after;
-    test_open_driver_quietly();
-    test_make_current();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &beside)); /* keeps the file */
-    child_ok(strata_runtime_allocate(before, BYTES, NULL, &of->live));
-    reset(of);
-    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
-    if (of->when == ENDED)
-        child_ok(strata_runtime_destroy(before));
-    child_check(shared_use(beside) >= BYTES);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
-    child_check(shared_use(after) == (of->when == ENDED ? BYTES : 0)); /* the stack that has ended cannot give it */
-    if (of->when == ENDED)
-        return;
-    child_ok(strata_runtime_deallocate(before, &of->live));
-    child_ok(strata_runtime_destroy(before));
-    child_check(shared_use(after) == 0);
-}
-
-static size_t free_bytes_now(void)
-{
-    size_t free_bytes, total;
-    test_make_current();
-    child_check(strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS);
-    return free_bytes;
-}
-
-/* Live blocks, also one that the program has freed since, one whose free the driver has, and one that a layer holds. */
-static void child_the_driver_s_pool_has_nothing_left_of_before_a_reset(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *after;
-    strata_block blocks[4];
-    test_open_driver_quietly();
-    const size_t before = free_bytes_now();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
-    for (int i = 0; i < 4; i++)
-        child_ok(strata_runtime_allocate(of->runtime, 40 * (size_t)BYTES, NULL, &blocks[i]));
-    child_check(strata_cu.MemsetD8Async(blocks[0].address, 1, BYTES, NULL) == CUDA_SUCCESS);
-    child_ok(strata_runtime_deallocate(of->runtime, &blocks[0]));
-    reset(of);
-    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
-    child_ok(strata_runtime_deallocate(of->runtime, &blocks[1]));
-    if (of->when == ANEW)
-        child_check(free_bytes_now() <= before - 80 * (size_t)BYTES);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &after));
-    child_check(free_bytes_now() == before);
-    child_ok(strata_runtime_deallocate_address(of->runtime, blocks[2].address, NULL));
-    child_check(strata_runtime_block_state(of->runtime, blocks[2].id) != STRATA_BLOCK_LIVE);
-    child_ok(strata_runtime_destroy(of->runtime));
-    child_check(free_bytes_now() == before);
-    use(after);
-    child_ok(strata_runtime_destroy(after));
-}
-
-enum { AS_LARGE = 40 << 20 };
-
-/* Memory of the driver's own where the block was, of the pool unless that is NULL; 0 if it gives none. */
-static CUdeviceptr memory_of_the_driver_at(CUdeviceptr address, CUmemoryPool pool)
-{
-    enum { TRIES = 16 };
-    CUdeviceptr taken[TRIES], found = 0;
-    int count = 0;
-    for (; !found && count < TRIES; count++) {
-        child_check((pool ? strata_cu.MemAllocFromPoolAsync(&taken[count], AS_LARGE, pool, NULL)
-                          : strata_cu.MemAlloc(&taken[count], AS_LARGE)) == CUDA_SUCCESS);
-        found = taken[count] == address ? address : 0;
-    }
-    for (int i = 0; i < count; i++)
-        if (taken[i] != found)
-            child_check(strata_cu.MemFree(taken[i]) == CUDA_SUCCESS);
-    return found;
-}
-
-static void child_memory_that_the_driver_has_given_out_since_is_none_of_before(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *next;
-    test_open_driver_quietly();
-    test_make_current();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
-    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
-    void *memory = (void *)(uintptr_t)of->live.address;
-    CUmemoryPool pool = strata_async_pool_handle(strata_stack_top(strata_runtime_stack(of->runtime)));
-    reset(of);
-    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
-    child_check(strata_holds(memory));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
-    test_make_current();
-    child_check(strata_holds(memory));
-    const CUdeviceptr since = memory_of_the_driver_at(of->live.address, pool);
-    if (!since)
-        exit(77);
-    child_check(!strata_holds(memory));
-    child_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER);
-    child_check(strata_cu.MemFree(since) == CUDA_SUCCESS);
-    child_check(strata_holds(memory));
-    child_ok(strata_free(memory));
-    child_check(!strata_holds(memory));
-}
-
-/* Memory of the driver that lies in a block of before, but begins elsewhere. */
-static void child_memory_inside_a_block_of_before_is_the_driver_s(void)
-{
-    enum { TRIES = 64, HALF = AS_LARGE / 2 };
-    scene *of = scene_of_child();
-    strata_runtime *next;
-    CUdeviceptr taken[TRIES], inside = 0;
-    test_open_driver_quietly();
-    test_make_current();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
-    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
-    reset(of);
-    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &next));
-    test_make_current();
-    for (int i = 0; i < TRIES; i++) {
-        child_check(strata_cu.MemAlloc(&taken[i], HALF) == CUDA_SUCCESS);
-        if (taken[i] > of->live.address && taken[i] < of->live.address + AS_LARGE)
-            inside = taken[i];
-    }
-    for (int i = 0; i < TRIES; i++)
-        if (taken[i] != inside)
-            child_check(strata_cu.MemFree(taken[i]) == CUDA_SUCCESS);
-    if (!inside)
-        exit(77);
-    void *memory = (void *)(uintptr_t)inside;
-    child_check(!strata_holds(memory));
-    child_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER);
-    child_check(strata_cu.MemFree(inside) == CUDA_SUCCESS);
-    child_check(strata_holds(memory));
-}
-
-/* Not the program's, which would free it: a free of the block of before has no effect. */
-static void child_memory_that_a_pool_has_again_is_not_the_driver_s(void)
-{
-    scene *of = scene_of_child();
-    strata_runtime *next;
-    strata_block block;
-    test_open_driver_quietly();
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
-    child_ok(strata_runtime_allocate(of->runtime, AS_LARGE, NULL, &of->live));
-    void *memory = (void *)(uintptr_t)of->live.address;
-    reset(of);
-    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
-    child_ok(strata_runtime_allocate(next, AS_LARGE, NULL, &block));
-    const bool there = block.address == of->live.address;
-    child_ok(strata_runtime_deallocate(next, &block));
-    if (!there)
-        exit(77);
-    child_check(strata_holds(memory));
-    child_ok(strata_free(memory));
-    child_check(!strata_holds(memory));
-    child_ok(strata_runtime_allocate(next, AS_LARGE, NULL, &block));
-    child_check(strata_cu.MemsetD8Async(block.address, 1, AS_LARGE, NULL) == CUDA_SUCCESS);
-    child_ok(strata_runtime_deallocate(next, &block));
-}
-
-static void with_shared_budgets(const char *scenario, const char *const *stacks, size_t count)
-{
-    char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
-    assert_non_null(mkdtemp(directory));
-    setenv("STRATA_SHARED_DIR", directory, 1);
-    run_on(scenario, stacks, count);
-    unsetenv("STRATA_SHARED_DIR");
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    assert_int_equal(system(command), 0);
-}
-
-static void a_shared_budget_writes_nowhere_after_a_reset(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
-    with_shared_budgets("child_a_shared_budget_writes_nowhere_after_a_reset", stacks, 1);
-}
-
-static void a_shared_budget_forgets_what_a_reset_has_ended(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), pool",
-                                         "budget(limit=64MiB, shared=reset), direct"};
-    with_shared_budgets("child_a_shared_budget_forgets_what_a_reset_has_ended", stacks, 2);
-}
-
-static void a_shared_budget_keeps_what_outlives_a_reset(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
-    with_shared_budgets("child_a_shared_budget_keeps_what_outlives_a_reset", stacks, 1);
-}
-
-static void the_driver_s_pool_has_nothing_left_of_before_a_reset(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"async", "pool, async", "guard, async", "statistics, async"};
-    run_on("child_the_driver_s_pool_has_nothing_left_of_before_a_reset", stacks, sizeof stacks / sizeof stacks[0]);
-}
-
-static void memory_that_the_driver_has_given_out_since_is_none_of_before(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"direct", "pool, direct", "async(pool=default)"};
-    run_on("child_memory_that_the_driver_has_given_out_since_is_none_of_before", stacks,
-           sizeof stacks / sizeof stacks[0]);
-}
-
-static void memory_inside_a_block_of_before_is_the_driver_s(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"direct", "pool, direct"};
-    run_on("child_memory_inside_a_block_of_before_is_the_driver_s", stacks, sizeof stacks / sizeof stacks[0]);
-}
-
-static void memory_that_a_pool_has_again_is_not_the_driver_s(void **state)
-{
-    (void)state;
-    static const char *const stacks[] = {"pool, direct", "guard, direct"};
-    run_on("child_memory_that_a_pool_has_again_is_not_the_driver_s", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void calls_answer_that_the_device_was_reset(void **state)
@@ -895,6 +531,13 @@ static void the_next_stack_asks_for_no_stream_of_before(void **state)
     static const char *const more[] = {"binning, async"};
     run_everywhere("child_the_next_stack_asks_for_no_stream_of_before");
     run_on("child_the_next_stack_asks_for_no_stream_of_before", more, 1);
+}
+
+static void a_batch_of_a_stream_of_before_records_nothing(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "direct", "pool"};
+    run_on("child_a_batch_of_a_stream_of_before_records_nothing", stacks, sizeof stacks / sizeof stacks[0]);
 }
 
 static void resets_can_follow_each_other(void **state)
@@ -964,6 +607,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_of_the_devices_own_runtime_goes_back),
         TEST_SCENARIO(child_the_next_stack_asks_for_no_stream_of_before),
         TEST_SCENARIO(child_an_owner_that_has_given_all_up_is_asked_without_a_call),
+        TEST_SCENARIO(child_a_batch_of_a_stream_of_before_records_nothing),
         TEST_SCENARIO(child_resets_can_follow_each_other),
         TEST_SCENARIO(child_the_device_is_opened_again_beside_a_use),
         TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
@@ -974,13 +618,6 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_a_registration_finds_a_reset),
         TEST_SCENARIO(child_a_request_that_needs_new_memory_finds_a_reset),
         TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
-        TEST_SCENARIO(child_a_shared_budget_writes_nowhere_after_a_reset),
-        TEST_SCENARIO(child_a_shared_budget_forgets_what_a_reset_has_ended),
-        TEST_SCENARIO(child_a_shared_budget_keeps_what_outlives_a_reset),
-        TEST_SCENARIO(child_the_driver_s_pool_has_nothing_left_of_before_a_reset),
-        TEST_SCENARIO(child_memory_that_the_driver_has_given_out_since_is_none_of_before),
-        TEST_SCENARIO(child_memory_inside_a_block_of_before_is_the_driver_s),
-        TEST_SCENARIO(child_memory_that_a_pool_has_again_is_not_the_driver_s),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -994,6 +631,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_of_the_devices_own_runtime_goes_back),
         cmocka_unit_test(the_next_stack_asks_for_no_stream_of_before),
         cmocka_unit_test(an_owner_that_has_given_all_up_is_asked_without_a_call),
+        cmocka_unit_test(a_batch_of_a_stream_of_before_records_nothing),
         cmocka_unit_test(resets_can_follow_each_other),
         cmocka_unit_test(the_device_is_opened_again_beside_a_use),
         cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
@@ -1002,13 +640,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_registration_finds_a_reset),
         cmocka_unit_test(a_request_that_needs_new_memory_finds_a_reset),
         cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
-        cmocka_unit_test(a_shared_budget_writes_nowhere_after_a_reset),
-        cmocka_unit_test(a_shared_budget_forgets_what_a_reset_has_ended),
-        cmocka_unit_test(a_shared_budget_keeps_what_outlives_a_reset),
-        cmocka_unit_test(the_driver_s_pool_has_nothing_left_of_before_a_reset),
-        cmocka_unit_test(memory_that_the_driver_has_given_out_since_is_none_of_before),
-        cmocka_unit_test(memory_inside_a_block_of_before_is_the_driver_s),
-        cmocka_unit_test(memory_that_a_pool_has_again_is_not_the_driver_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
