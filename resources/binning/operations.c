@@ -577,7 +577,7 @@ static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, 
     *bytes = 0;
     if (before ? keep_bytes < before : keep_bytes != SIZE_MAX) {
         for (size_t i = 0; i < self->bin_count; i++)
-            bin_sweep(self, self->bins[i], true);
+            bin_poll(self, self->bins[i]);
         status = bins_give_back(self, before ? before - keep_bytes : SIZE_MAX, &given);
     }
     if (status == STRATA_SUCCESS)
