@@ -283,20 +283,22 @@ exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
 
 /* ---- what is set aside of a budget (set_aside.c) ---- */
 
-/* Charges the budget of a new stack; says so if that does not fit, and leaves it owed. Inside of device.c's lock. */
+/* Charges the budget of a new stack, without a wait; says so if that does not fit, and leaves it owed. Inside of
+ * device.c's lock. */
 void exec_set_aside_begin(exec_device *device);
 
 /* Gives the charge back when the stack's context has ended. Inside of device.c's lock. */
 void exec_set_aside_end(exec_device *device);
 
-/* Charges what is owed, if anything is. Errors: OUT_OF_BUDGET. Any thread. */
-strata_status exec_set_aside_settle(exec_device *device);
+/* Charges what is owed; with may_wait, waits for that as long as the budget's option says. Errors: OUT_OF_BUDGET. Any
+ * thread. */
+strata_status exec_set_aside_settle(exec_device *device, bool may_wait);
 
 /* As above, before each request for memory of the device: one load if nothing is owed. */
-static inline strata_status exec_set_aside_first(exec_device *device)
+static inline strata_status exec_set_aside_first(exec_device *device, bool may_wait)
 {
     return __builtin_expect(atomic_load_explicit(&device->owes_set_aside, memory_order_relaxed), 0)
-               ? exec_set_aside_settle(device)
+               ? exec_set_aside_settle(device, may_wait)
                : STRATA_SUCCESS;
 }
 

@@ -48,7 +48,7 @@ static strata_status request(const exec_here *here, size_t bytes, CUstream strea
 {
     exec_device *device = here->device;
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
-    strata_status status = exec_set_aside_first(device);
+    strata_status status = exec_set_aside_first(device, true);
     if (status != STRATA_SUCCESS)
         return exec_device_has_its_context(device) ? status : STRATA_ERROR_DEVICE_RESET;
     exec_free_before_growth(device, bytes);

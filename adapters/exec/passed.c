@@ -235,7 +235,7 @@ CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
 {
     if (charge->device != there)
         meet_reset(charge->device->ordinal);
-    strata_status status = exec_set_aside_first(charge->device);
+    strata_status status = exec_set_aside_first(charge->device, true);
     if (status != STRATA_SUCCESS)
         return refuse(charge, status);
     status = take(charge);

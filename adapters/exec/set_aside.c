@@ -3,7 +3,8 @@
  * the context ends.
  *
  * If it does not fit, since other processes have used a shared budget up, the device's stack gives no memory: each
- * request tries this charge again before its own. */
+ * request tries this charge again before its own. A request waits for it as the budget's option says; what asks for no
+ * memory does not wait. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
@@ -28,15 +29,15 @@ static size_t amount_of(const exec_device *device)
     return strata_amount_bytes(&exec_settings_now.set_aside, own->info.total_bytes);
 }
 
-/* ---- charging, under the lock ---- */
+/* ---- charging ---- */
 
 /* Charges a part of the limit. Refuses the whole of it, which would fit but leave nothing. */
-static strata_status take_part(strata_budget_account *account, size_t bytes)
+static strata_status take_part(strata_budget_account *account, size_t bytes, const _Atomic bool *wanted)
 {
     strata_budget_usage usage;
     const strata_status status = strata_budget_account_usage(account, &usage);
     if (status != STRATA_SUCCESS || !usage.limit || bytes < usage.limit)
-        return status == STRATA_SUCCESS ? budget_take(account, bytes) : status;
+        return status == STRATA_SUCCESS ? budget_take_while(account, bytes, wanted) : status;
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
     error->requested = bytes;
     error->limit = usage.limit;
@@ -58,20 +59,33 @@ static strata_status raise_as_own(const strata_error *why)
     return strata_error_raise(error, "--set-aside: %s", why->message);
 }
 
-static strata_status charge(exec_device *device)
+/* Notes a charge, unless another thread's was noted, or the device's stack has ended. */
+static bool note(exec_device *device, strata_budget_account *account, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    const bool owed = atomic_load(&device->owes_set_aside) && device->account == account;
+    if (owed) {
+        device->set_aside_of = account;
+        atomic_store(&device->set_aside, bytes);
+        atomic_store(&device->owes_set_aside, false);
+    }
+    pthread_mutex_unlock(&lock);
+    return owed;
+}
+
+/* Charges what a device owes, and waits for it while *wanted is set: without the lock, which other devices and the end
+ * of this one need. */
+static strata_status charge(exec_device *device, const _Atomic bool *wanted)
 {
     strata_budget_account *account = device->account;
     const size_t bytes = amount_of(device);
     strata_error_suppress_begin();
-    const strata_status status = take_part(account, bytes);
+    const strata_status status = take_part(account, bytes, wanted);
     const strata_error why = *strata_error_suppressed();
     strata_error_suppress_end(false);
-    if (status != STRATA_SUCCESS)
-        return raise_as_own(&why);
-    device->set_aside_of = account;
-    atomic_store(&device->set_aside, bytes);
-    atomic_store(&device->owes_set_aside, false);
-    return STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS && !note(device, account, bytes))
+        budget_give(account, bytes);
+    return status == STRATA_SUCCESS || !atomic_load(&device->owes_set_aside) ? STRATA_SUCCESS : raise_as_own(&why);
 }
 
 /* ---- begin and end ---- */
@@ -80,21 +94,16 @@ void exec_set_aside_begin(exec_device *device)
 {
     if (!exec_set_aside_is_asked_for() || !device->account)
         return;
-    pthread_mutex_lock(&lock);
     atomic_store(&device->owes_set_aside, true);
-    const strata_status status = charge(device);
-    pthread_mutex_unlock(&lock);
-    if (status != STRATA_SUCCESS)
+    if (exec_set_aside_settle(device, false) != STRATA_SUCCESS)
         exec_say("device %d: what is to be set aside does not fit, and memory is refused until it does: %s",
                  device->ordinal, strata_error_in_force()->message);
 }
 
-strata_status exec_set_aside_settle(exec_device *device)
+strata_status exec_set_aside_settle(exec_device *device, bool may_wait)
 {
-    pthread_mutex_lock(&lock);
-    const strata_status status = atomic_load(&device->owes_set_aside) ? charge(device) : STRATA_SUCCESS;
-    pthread_mutex_unlock(&lock);
-    return status;
+    static const _Atomic bool never = false;
+    return charge(device, may_wait ? &device->owes_set_aside : &never);
 }
 
 void exec_set_aside_end(exec_device *device)

@@ -46,7 +46,7 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     exec_free_waiting(device);
     learn_completed(device);
     strata_error_suppress_begin();
-    const bool refused = exec_set_aside_first(device) != STRATA_SUCCESS;
+    const bool refused = exec_set_aside_first(device, false) != STRATA_SUCCESS;
     strata_error_suppress_end(false);
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;

@@ -28,7 +28,7 @@ enum {
     BIN_GRANULE = 256,           /* of sizes; block alignment */
     BIN_SLOTS_MOST = 1 << 20,    /* per chunk */
     BIN_LISTS_PER_ARRAY = 64,    /* for adjacent timeline numbers */
-    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list that one look of a request or trim checks */
+    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list that one look without a wait checks */
     BIN_LEAST_CHUNK = 2 << 20,   /* default bytes of a chunk, */
     BIN_LEAST_SLOTS = 8,         /* at least this many slots */
     BIN_TRIES_TO_GIVE_BACK = 16, /* tries at the layer's destruction */

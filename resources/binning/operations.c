@@ -187,11 +187,18 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
 
 /* ---- allocating ---- */
 
+/* Takes the newest slot of the stream's list, which a failure puts back. */
 static bool take_own(bin *of, search *found)
 {
     bin_free_list *list = bin_free_list_of(of, found->stream.timeline->number);
+    if (!list || bin_free_list_is_empty(list))
+        return false;
+    bin_checkout_begin(of);
     found->from = list;
-    found->slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
+    found->slot = bin_free_list_take(list);
+    found->checked_out = found->slot != NULL;
+    if (!found->slot)
+        bin_checkout_end(of);
     return found->slot != NULL;
 }
 
@@ -570,7 +577,7 @@ static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, 
     *bytes = 0;
     if (before ? keep_bytes < before : keep_bytes != SIZE_MAX) {
         for (size_t i = 0; i < self->bin_count; i++)
-            bin_sweep(self, self->bins[i], true);
+            bin_poll(self, self->bins[i]);
         status = bins_give_back(self, before ? before - keep_bytes : SIZE_MAX, &given);
     }
     if (status == STRATA_SUCCESS)

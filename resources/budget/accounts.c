@@ -2,6 +2,7 @@
 #include "resources/budget/take.h"
 #include "resources/budget/thread_quota.h"
 
+#include "core/base/cancel.h"
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -89,28 +90,28 @@ strata_status strata_budget_account_open(strata_budget_account *parent, const st
     return status == STRATA_SUCCESS ? open_account(parent, &terms, out) : status;
 }
 
-static __attribute__((noinline)) strata_status charge_again(strata_budget_account *account, size_t bytes,
-                                                            int64_t wait_left, strata_budget_account *failing)
+static __attribute__((noinline)) strata_status charge_again(budget_retry *retry)
 {
-    budget_retry retry = {.account = account, .bytes = bytes, .wait_left = wait_left, .failing = failing};
     bool done;
-    return budget_retry_charge(account->layer, &retry, NULL, &done);
+    const int cancel = strata_cancel_forbid(); /* it waits, and is in the list of those that do */
+    const strata_status status = budget_retry_charge(retry->account->layer, retry, NULL, &done);
+    strata_cancel_restore(cancel);
+    return status;
 }
 
 /* Charges an account, with all steps that a request tries; in flight until budget_finish(). */
-static strata_status charge(strata_budget_account *account, size_t bytes)
+static strata_status charge(strata_budget_account *account, size_t bytes, const _Atomic bool *wanted)
 {
-    int64_t wait_left = budget_in_flight_wait_ns;
-    strata_budget_account *failing = NULL;
-    return budget_charge(account, bytes, &wait_left, &failing) ? STRATA_SUCCESS
-                                                               : charge_again(account, bytes, wait_left, failing);
+    budget_retry retry = {.account = account, .bytes = bytes, .wait_left = budget_in_flight_wait_ns, .wanted = wanted};
+    return budget_charge(account, bytes, &retry.wait_left, &retry.failing) ? STRATA_SUCCESS : charge_again(&retry);
 }
 
-static __attribute__((noinline)) strata_status take_slow(strata_budget_account *account, size_t bytes)
+static __attribute__((noinline)) strata_status take_slow(strata_budget_account *account, size_t bytes,
+                                                         const _Atomic bool *wanted)
 {
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
-        status = charge(account, bytes);
+        status = charge(account, bytes, wanted);
     if (status == STRATA_SUCCESS)
         budget_finish(account, bytes, false);
     budget_notify(account->layer);
@@ -122,10 +123,15 @@ strata_status budget_take(strata_budget_account *account, size_t bytes)
 {
     budget_slot *slot = account->fast && strata_driver_is_open() ? budget_charge_fast(account, bytes) : NULL;
     if (__builtin_expect(!slot, 0))
-        return take_slow(account, bytes);
+        return take_slow(account, bytes, NULL);
     budget_slot_clear_flight(slot);
     budget_notify(account->layer);
     return STRATA_SUCCESS;
+}
+
+strata_status budget_take_while(strata_budget_account *account, size_t bytes, const _Atomic bool *wanted)
+{
+    return take_slow(account, bytes, wanted);
 }
 
 void budget_give(strata_budget_account *account, size_t bytes)
@@ -156,7 +162,7 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
     if (status != STRATA_SUCCESS)
         return status;
     terms.reservation = true;
-    status = charge(parent, bytes);
+    status = charge(parent, bytes, NULL);
     if (status == STRATA_SUCCESS) {
         status = open_account(parent, &terms, out);
         budget_finish(parent, bytes, status != STRATA_SUCCESS);

@@ -420,6 +420,7 @@ typedef enum budget_retry_step {
 typedef struct budget_retry {
     strata_budget_account *account;
     const strata_request *request; /* NULL: a reservation */
+    const _Atomic bool *wanted;    /* once false, nothing is waited for; NULL: the option alone decides */
     uint64_t bytes;
     strata_budget_account *failing; /* account without room */
     budget_retry_step next;

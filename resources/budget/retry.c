@@ -33,6 +33,8 @@ static const char *advice_for(const budget_retry *retry)
         return "Deadlock: all threads with live blocks of it wait here too; free some of this thread's";
     if (account->reservation)
         return "Free memory of the reservation, or reserve more";
+    if (retry->wanted && !retry->deadline)
+        return "Free memory or raise the limit";
     return retry->deadline ? "Too little was freed within the timeout; free memory, wait longer or raise the limit"
                            : "Free memory, let requests wait (wait=live) or raise the limit";
 }
@@ -90,7 +92,8 @@ static bool wait_for_others(budget *self, budget_retry *retry)
 /* Waits as the option says. False: there is nothing to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
-    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
+    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited) ||
+        (retry->wanted && !atomic_load_explicit(retry->wanted, memory_order_relaxed)))
         return false;
     if (!retry->waited)
         atomic_fetch_add_explicit(&retry->failing->waited, 1, memory_order_relaxed);

@@ -123,7 +123,7 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
 /* Whether a file is kept for the driver alone (shared_close), and lost. Under files_lock. */
 static bool is_abandoned(const budget_shared *shared)
 {
-    return shared->users == 0 && shared_is_lost(shared);
+    return shared->users == 0 && (shared_is_lost(shared) || !shared_file_has_descriptor(shared));
 }
 
 /* Whether an open file is the one at a path. `about`: of the file there, NULL: there is none. */

@@ -314,12 +314,17 @@ void shared_file_unmap(shared_file *file)
     munmap(file, sizeof *file);
 }
 
-bool shared_file_has_descriptor(const budget_shared *shared)
+static bool is_descriptor_of(int descriptor, dev_t device, ino_t inode)
 {
     struct stat about;
-    if (fstat(shared->descriptor, &about) != 0)
+    if (fstat(descriptor, &about) != 0)
         return errno != EBADF;
-    return about.st_dev == shared->device && about.st_ino == shared->inode;
+    return about.st_dev == device && about.st_ino == inode;
+}
+
+bool shared_file_has_descriptor(const budget_shared *shared)
+{
+    return is_descriptor_of(shared->descriptor, shared->device, shared->inode);
 }
 
 /* Whether the path still names the file; true if that is unknown, as without access to the folder. */
@@ -405,11 +410,13 @@ static int open_limit(const char *path, const new_file *make, bool *writable)
     return descriptor;
 }
 
-static strata_status check_limit(int descriptor, const char *path, gid_t group)
+static strata_status check_limit(budget_shared *shared, const char *path, gid_t group)
 {
     struct stat about;
-    if (fstat(descriptor, &about) != 0)
+    if (fstat(shared->limit_descriptor, &about) != 0)
         return shared_file_refuse(path, "looked at");
+    shared->limit_device = about.st_dev;
+    shared->limit_inode = about.st_ino;
     if (!S_ISREG(about.st_mode) || about.st_nlink != 1 || about.st_size != (off_t)sizeof(limit_file))
         return shared_file_refuse_for(path, "is not a regular file with one link and the expected size");
     if (about.st_mode & (S_IRWXO | S_IXUSR | S_IXGRP | S_IWGRP) || about.st_gid != group)
@@ -427,7 +434,7 @@ strata_status shared_limit_open(budget_shared *shared, const shared_terms *terms
     shared->limit_descriptor = open_limit(path, terms ? &make : NULL, &shared->sets_limit);
     if (shared->limit_descriptor < 0)
         return refuse_open(path);
-    strata_status status = check_limit(shared->limit_descriptor, path, group);
+    strata_status status = check_limit(shared, path, group);
     if (status != STRATA_SUCCESS)
         return status;
     limit_file *file = mmap(NULL, sizeof *file, shared->sets_limit ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
@@ -447,7 +454,8 @@ void shared_limit_close(budget_shared *shared)
         shared_bus_forget(shared->limit_map);
         munmap(shared->limit_map, sizeof(limit_file));
     }
-    if (shared->limit_descriptor >= 0)
+    if (shared->limit_descriptor >= 0 &&
+        is_descriptor_of(shared->limit_descriptor, shared->limit_device, shared->limit_inode))
         close(shared->limit_descriptor);
 }
 

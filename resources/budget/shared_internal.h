@@ -76,10 +76,12 @@ typedef struct shared_batch {
 enum { SHARED_BATCHES = 256 };
 
 struct budget_shared {
-    shared_file *file;               /* constant, like the next four */
-    _Atomic uint64_t *limit;         /* 0: none; in the file, or in one that only the group's maker of it can write */
-    void *limit_map;                 /* NULL: in the file */
-    int limit_descriptor;            /* -1: in the file */
+    shared_file *file;       /* constant, like the next four */
+    _Atomic uint64_t *limit; /* 0: none; in the file, or in one that only the group's maker of it can write */
+    void *limit_map;         /* NULL: in the file */
+    int limit_descriptor;    /* -1: in the file */
+    dev_t limit_device;      /* identity of the limit's file; constant */
+    ino_t limit_inode;
     bool sets_limit;                 /* this process can write the limit */
     _Atomic(shared_slot *) own_slot; /* NULL: opened for a visit; set once, before the slot's pid */
     int descriptor;                  /* closed last: closing any drops the process's record locks */
@@ -223,7 +225,8 @@ strata_status shared_file_refuse_for(const char *path, const char *what);
 
 void shared_file_unmap(shared_file *file);
 
-/* Whether the descriptor is still the file's: a program may close it, and it may by now be another file's. */
+/* Whether the descriptor is still the file's: a program may close it, and it may by now be another file's. Called
+ * before each lock, which would be another file's, and whose end would end the program's own locks there. */
 bool shared_file_has_descriptor(const budget_shared *shared);
 
 /* Whether the file is still good; false: it was removed, renamed, replaced, truncated or overwritten while it was used,

@@ -136,12 +136,12 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
     return strata_fail(STRATA_ERROR_BUSY, "the shared budget %s has %d processes already", shared->path, SHARED_SLOTS);
 }
 
-/* If the file cannot be locked, other processes can take the lease. */
+/* If the file cannot be locked, or the program has closed the descriptor, other processes can take the lease. */
 void shared_leave_slot(budget_shared *shared)
 {
     shared_slot *own = shared_slot_of(shared);
     atomic_store_explicit(&own->in_use, 0, memory_order_seq_cst);
-    if (!shared_lock_file(shared))
+    if (!shared_file_has_descriptor(shared) || !shared_lock_file(shared))
         return;
     clear_slot(shared, own);
     shared_unlock_file(shared);

@@ -140,8 +140,24 @@ uint32_t pool_chunk_store_number(pool_chunk_store *store)
     return store->chunk_count++;
 }
 
+uint64_t pool_chunk_store_begin_return(pool_chunk_store *store, uint32_t chunk)
+{
+    const uint64_t bytes = pool_chunk_bytes(&store->chunks[chunk]);
+    store->leaving += bytes;
+    return bytes;
+}
+
+void pool_chunk_store_set_leaving(pool_chunk_store *store, uint32_t number, bool leaving)
+{
+    const uint64_t bytes = pool_chunk_bytes(&store->chunks[number]);
+    store->leaving += leaving ? bytes : -bytes;
+    store->chunks[number].leaving = leaving;
+}
+
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number)
 {
+    if (store->chunks[number].leaving)
+        pool_chunk_store_set_leaving(store, number, false);
     store->reserved -= pool_chunk_bytes(&store->chunks[number]);
     store->chunks[number] = (pool_chunk){.next = store->chunk_free};
     store->chunk_free = number;

@@ -80,6 +80,7 @@ typedef struct pool_chunk_store {
     uint32_t former_count, former_end, former_capacity, former_free; /* in use; numbers, unused ones included */
     uint32_t former_root;                                            /* root of the order of points */
     uint64_t reserved;                                               /* in chunks */
+    uint64_t leaving;                                                /* of these, in chunks being returned */
     uint64_t requested;                                              /* in chunks being requested */
     bool abandoned;                                                  /* guarded by map_lock, as the next */
     bool given_up;                                                   /* the addresses were given up */
@@ -95,6 +96,14 @@ typedef struct pool_chunk_store {
 static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
 {
     return store->base + (store->bytes / 2 & -store->granule); /* a power of two */
+}
+
+/* Whether a chunk may go where that ends once at most `keep` bytes are reserved, and `least` bytes stay. What is being
+ * returned counts as gone: two threads may not return the last chunk above the floor each. */
+static inline bool pool_chunk_store_spares(const pool_chunk_store *store, uint32_t chunk, uint64_t keep, uint64_t least)
+{
+    const uint64_t staying = store->reserved - store->leaving, bytes = pool_chunk_bytes(&store->chunks[chunk]);
+    return staying > keep && staying >= bytes && staying - bytes >= least;
 }
 
 /* Opens the store's source: the layer below, else the device's virtual memory, or, without that or addresses for it,
@@ -135,10 +144,15 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 /* Exports a chunk. `out`: an int (file descriptor) or a CUmemFabricHandle, by export type. */
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
+/* Counts a chunk's bytes as being returned, until the caller subtracts them from store->leaving. Returns them. */
+uint64_t pool_chunk_store_begin_return(pool_chunk_store *store, uint32_t chunk);
+
 /* Fixed chunks. number: takes a number for what source->make makes; 0 without host memory. return: gives the memory
- * back, without a lock. forget: gives the number back. */
+ * back, without a lock. forget: gives the number back. set_leaving: a thread returns it, or no
+ * longer does. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
 strata_status pool_chunk_store_return(pool_chunk_store *store, pool_chunk *chunk);
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);
+void pool_chunk_store_set_leaving(pool_chunk_store *store, uint32_t number, bool leaving);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/blocks/uses.h"
+#include "core/streams/stream_map.h"
 #include "core/streams/timeline.h"
 
 #include <string.h>
@@ -290,6 +291,41 @@ static strata_status submit(guard *self, guard_batch *batch)
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
+/* Lets the guard's stream wait for a live block's uses. The block does not leave meanwhile, but a layer above may take
+ * it from its user, or give it back, which changes its identity: a prepared use would refuse that. */
+static strata_status follow_live(guard *self, guard_subject *subject)
+{
+    strata_table *table = strata_resource_table(&self->resource);
+    strata_stream_ref stream;
+    strata_status status = strata_stream_resolve(self->device, self->checking, &stream);
+    for (bool again = status == STRATA_SUCCESS; again;) {
+        strata_error_suppress_begin();
+        status = strata_uses_wait(table, &subject->below, &stream, subject->access);
+        const uint64_t now = strata_table_living(table, subject->below.id.slot);
+        again = status != STRATA_SUCCESS && now != subject->below.id.generation;
+        subject->below.id.generation = now;
+        strata_error_suppress_end(status != STRATA_SUCCESS && !again);
+    }
+    return status;
+}
+
+static strata_status prepare_subject(guard *self, guard_subject *subject)
+{
+    strata_resource *below = self->resource.upstream;
+    if (subject->unfilled)
+        return STRATA_SUCCESS;
+    return subject->live ? follow_live(self, subject)
+                         : below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
+}
+
+/* Notes the use of a live block, which was not prepared. */
+static void note_live(guard *self, const guard_subject *subject)
+{
+    strata_block view = subject->below;
+    view.id.generation = strata_table_living(strata_resource_table(&self->resource), view.id.slot);
+    strata_block_record_use(&self->resource, &view, self->checking, subject->access);
+}
+
 /* Finishes the uses of a batch's blocks. They are not recorded: no block leaves before its batches were read, and
  * nothing else writes the checked bytes. A half-failed submission is recorded: no thread will wait for it. */
 static void finish_subjects(guard *self, const guard_batch *batch, uint32_t first, bool half_submitted)
@@ -298,7 +334,9 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
     for (uint32_t i = first; i < batch->subject_count; i++) {
         const guard_subject *subject = &batch->subjects[i];
         strata_access access = half_submitted ? subject->access : STRATA_ACCESS_NONE;
-        if (!subject->unfilled)
+        if (subject->live && half_submitted)
+            note_live(self, subject);
+        else if (!subject->live && !subject->unfilled)
             below->ops->finish_use(below, &subject->below, self->checking, access);
     }
 }
@@ -313,13 +351,10 @@ static void record_point(guard *self, guard_batch *batch)
 /* Prepares the blocks, the newest free first: its wait covers earlier frees on the stream. Then submits the batch. */
 static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 {
-    strata_resource *below = self->resource.upstream;
     strata_status status = STRATA_SUCCESS;
     uint32_t first = batch->subject_count;
     while (first > 0 && status == STRATA_SUCCESS) {
-        const guard_subject *subject = &batch->subjects[first - 1];
-        if (!subject->unfilled)
-            status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
+        status = prepare_subject(self, &batch->subjects[first - 1]);
         first -= status == STRATA_SUCCESS;
     }
     bool ready = status == STRATA_SUCCESS;

@@ -62,12 +62,6 @@ typedef struct pool_release_terms {
     bool hurried;  /* chunks stay while another thread has map_lock */
 } pool_release_terms;
 
-/* Whether the terms allow a chunk of `chunk_bytes` to go, with `reserved` bytes reserved in all. */
-static inline bool pool_may_release(const pool_release_terms *how, uint64_t reserved, uint64_t chunk_bytes)
-{
-    return reserved > how->keep && reserved - chunk_bytes >= how->least;
-}
-
 /* What differs between memory that can be moved (release.c) and memory that stays (upstream.c). No lock is held. */
 typedef struct pool_kind {
     /* As pool_give_back_chunks, for one thread at a time. */

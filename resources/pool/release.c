@@ -47,8 +47,11 @@ static strata_status give_back_chunk(pool *self, const pool_release_terms *how, 
     else if (!strata_lock_try(&self->map_lock))
         return status;
     strata_error_suppress_begin(); /* the log callback may take locks of the program */
-    if (pool_may_release(how, self->store.reserved, pool_chunk_bytes(&self->store.chunks[number])))
+    if (pool_chunk_store_spares(&self->store, number, how->keep, how->least)) {
+        const uint64_t bytes = pool_chunk_store_begin_return(&self->store, number); /* a wait drops map_lock */
         status = give_back_free(self, number, how->may_wait);
+        self->store.leaving -= bytes;
+    }
     pool_record_reserved(self);
     strata_lock_release(&self->map_lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);

@@ -58,13 +58,13 @@ static bool take_whole(pool *self, const pool_release_terms *how, uint32_t numbe
         return false;
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
     bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held &&
-                 pool_may_release(how, self->store.reserved, pool_chunk_bytes(chunk));
+                 pool_chunk_store_spares(&self->store, number, how->keep, how->least);
     if (taken && !chunk->useless) {
         *slot = pool_take_free_chunk(self, chunk, how->may_wait, POOL_AWAITED);
         taken = *slot != 0;
     }
     if (taken)
-        self->store.chunks[number].leaving = true;
+        pool_chunk_store_set_leaving(&self->store, number, true);
     strata_lock_release(&self->map_lock);
     return taken;
 }
@@ -74,7 +74,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
     pool_chunk *chunk = &self->store.chunks[number];
-    chunk->leaving = false;
+    pool_chunk_store_set_leaving(&self->store, number, false);
     strata_spin_take(&self->lock);
     if (!slot && !chunk->useless)
         slot = pool_heap_enter(&self->heap, (pool_side)chunk->side, chunk->address, pool_chunk_bytes(chunk));

@@ -27,7 +27,8 @@ typedef struct strata_statistics {
     int leaks;                                 /* constant */
     int file;                                  /* constant; -1: none */
     bool reports;                              /* in the list; constant */
-    struct strata_statistics *next, *previous; /* list of reporting layers; guarded by reporting_lock */
+    bool reported;                             /* at exit; guarded by reporting_lock, like the list */
+    struct strata_statistics *next, *previous; /* list of reporting layers */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
     _Atomic uint64_t free_failures;                        /* any thread, relaxed */
     _Atomic uint64_t graph_events[STRATA_GRAPH_EVENT_KINDS], graph_failures; /* any thread, relaxed */

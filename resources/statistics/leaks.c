@@ -245,7 +245,8 @@ strata_status strata_statistics_leaks(strata_resource *statistics, strata_format
 /* ---- reports without a call ---- */
 
 static strata_lock reporting_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LEAK_REPORTS);
-static strata_statistics *reporting; /* guarded by reporting_lock */
+static strata_statistics *reporting; /* guarded by reporting_lock, like the next one */
+static bool exiting;                 /* layers made from now on do not report at exit */
 
 typedef struct file_writer {
     int file;
@@ -288,7 +289,7 @@ static void gather(const char *text, size_t length, void *data)
     to->used += length;
 }
 
-static void report_to_file(const strata_statistics *self, const leak_list *list)
+static strata_status report_to_file(const strata_statistics *self, const leak_list *list)
 {
     gathered to = {.writer = {.file = self->file}};
     strata_emitter emitter;
@@ -297,9 +298,10 @@ static void report_to_file(const strata_statistics *self, const leak_list *list)
     strata_emitter_end(&emitter);
     gather("\n", 1, &to);
     write_file(to.text, to.used, &to.writer);
-    if (to.writer.error)
-        strata_fail(STRATA_ERROR_IO, "statistics: the report of leaks could not be written: %s",
-                    strerror(to.writer.error));
+    if (!to.writer.error)
+        return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_IO, "statistics: the report of leaks could not be written: %s",
+                       strerror(to.writer.error));
 }
 
 typedef struct joined_frames {
@@ -362,25 +364,54 @@ static void report_in_words(const strata_statistics *self, const leak_list *list
     strata_report_text_end(&text);
 }
 
-static void report(const strata_statistics *self)
+/* Collects what is live and writes it to where no callback is called. The caller frees the list. */
+static strata_status write_report(const strata_statistics *self, leak_list *list)
 {
-    leak_list list;
-    if (!self->resource.stack || collect(self, &list) != STRATA_SUCCESS)
-        return;
-    if (list.count)
-        report_in_words(self, &list);
-    if (list.count && self->leaks == STRATA_STATISTICS_LEAKS_FILE)
-        report_to_file(self, &list);
-    else if (list.count && self->leaks == STRATA_STATISTICS_LEAKS_LOG)
-        report_to_log(&list);
-    strata_host_free(list.groups);
+    *list = (leak_list){0};
+    strata_status status = self->resource.stack ? collect(self, list) : STRATA_SUCCESS;
+    if (list->count)
+        report_in_words(self, list);
+    if (list->count && self->leaks == STRATA_STATISTICS_LEAKS_FILE)
+        status = report_to_file(self, list);
+    return status;
 }
 
 void strata_statistics_end_refused(strata_resource *resource)
 {
     const strata_statistics *self = (const strata_statistics *)resource;
-    if (self->reports)
-        report(self);
+    leak_list list;
+    if (!self->reports)
+        return;
+    write_report(self, &list);
+    if (self->leaks == STRATA_STATISTICS_LEAKS_LOG)
+        report_to_log(&list);
+    strata_host_free(list.groups);
+}
+
+/* Reports one more layer; false: none is left. The log callback is called without the lock, since it may end this layer
+ * or make others. */
+static bool report_next(void)
+{
+    leak_list list = {0};
+    strata_status status = STRATA_SUCCESS;
+    bool logs = false;
+    strata_error_suppress_begin();
+    strata_lock_take(&reporting_lock);
+    exiting = true;
+    strata_statistics *self = reporting;
+    while (self && self->reported)
+        self = self->next;
+    if (self) {
+        self->reported = true;
+        logs = self->leaks == STRATA_STATISTICS_LEAKS_LOG;
+        status = write_report(self, &list);
+    }
+    strata_lock_release(&reporting_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    if (logs)
+        report_to_log(&list);
+    strata_host_free(list.groups);
+    return self != NULL;
 }
 
 /* Reports after all exit handlers: memory freed there is no leak. The driver, gone by then, is not called. A forked
@@ -389,10 +420,8 @@ static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
-    strata_lock_take(&reporting_lock);
-    for (const strata_statistics *self = reporting; self; self = self->next)
-        report(self);
-    strata_lock_release(&reporting_lock);
+    while (report_next())
+        continue;
 }
 
 static strata_status open_file(strata_statistics *self, const strata_statistics_options *options)
@@ -417,6 +446,7 @@ strata_status strata_statistics_begin_reports(strata_statistics *self, const str
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&reporting_lock);
+    self->reported = exiting;
     self->next = reporting;
     if (reporting)
         reporting->previous = self;

@@ -201,12 +201,18 @@ static __attribute__((noinline)) strata_status deallocate_unknown(strata_statist
     return status;
 }
 
-/* Takes a block's scope out of its origin: one of several frees does. */
-static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t origin)
+/* Replaces a live block's origin. False if it is another, or the block is not live: then the entry may have a later
+ * block's. */
+static bool change_origin(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t from,
+                          uint64_t to)
 {
-    return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation) &&
-           atomic_compare_exchange_strong_explicit(&facts->origin, &origin, strata_statistics_without_scope(origin),
-                                                   memory_order_acq_rel, memory_order_relaxed);
+    if (!strata_entry_lock(entry, generation))
+        return false;
+    const bool same = atomic_load_explicit(&facts->origin, memory_order_relaxed) == from;
+    if (same)
+        atomic_store_explicit(&facts->origin, to, memory_order_release);
+    strata_entry_unlock(entry);
+    return same;
 }
 
 /* Frees a block with a scope or a call stack. */
@@ -218,17 +224,18 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics
     strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
     const strata_tag tag = strata_statistics_origin_tag(origin);
     const uint32_t call_stack = strata_statistics_origin_stack(origin);
+    const uint64_t taken = strata_statistics_without_scope(origin), generation = block->id.generation;
     strata_statistics_scope *scope = NULL;
-    if (strata_statistics_origin_scope(origin) && take_scope(entry, facts, block->id.generation, origin))
+    /* One of several frees takes the block's scope. If another one succeeds, the block ends, and so does its scope. */
+    if (strata_statistics_origin_scope(origin) && change_origin(entry, facts, generation, origin, taken))
         scope = strata_statistics_scope_uncount(self, strata_statistics_origin_scope(origin), bytes);
     if (call_stack)
         strata_statistics_stack_uncount(self, call_stack, bytes);
     count_free(self, tag, bytes);
     strata_status status = upstream->ops->deallocate(upstream, block, stream);
-    if (scope && status != STRATA_SUCCESS)
-        atomic_store_explicit(&facts->origin, origin, memory_order_release);
     if (scope)
-        strata_statistics_scope_freed(scope, bytes, status == STRATA_SUCCESS);
+        strata_statistics_scope_freed(
+            scope, bytes, status == STRATA_SUCCESS || !change_origin(entry, facts, generation, taken, origin));
     if (status == STRATA_SUCCESS)
         return status;
     if (call_stack)

@@ -33,6 +33,15 @@ static void be_refused(void)
     check_ok(strata_runtime_deallocate(runtime, &first));
 }
 
+static void be_refused_a_reservation(void)
+{
+    strata_budget_account *account = strata_budget_base(strata_stack_layer(strata_runtime_stack(runtime), "budget", 0));
+    strata_budget_account *first, *second;
+    check_ok(strata_budget_reserve(account, HALF, NULL, &first));
+    assert_int_equal(strata_budget_reserve(account, HALF, NULL, &second), STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(strata_budget_account_close(first));
+}
+
 static void flush(void)
 {
     strata_resource *logging = strata_stack_layer(strata_runtime_stack(runtime), "logging", 0);
@@ -61,7 +70,8 @@ static void make_a_service(void)
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {allocate, be_refused, flush, make_a_runtime, make_a_service};
+static void (*const calls[])(void) = {allocate, be_refused,     be_refused_a_reservation,
+                                      flush,    make_a_runtime, make_a_service};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {

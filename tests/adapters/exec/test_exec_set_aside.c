@@ -201,6 +201,20 @@ static void a_process_without_room_for_its_part_is_refused_memory_until_there_is
     check_shared(cases, 1);
 }
 
+/* Requests wait for room, for what is set aside too; the program's begin and its looks at its memory do not. */
+static void a_process_without_room_for_its_part_waits_with_its_requests_alone(void **state)
+{
+    (void)state;
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    check(run_under("--children --set-aside 24MiB --stack budget(limit=100MiB,shared=exec-asked,wait=live),pool",
+                    "set_aside asked"),
+          0, "0 MiB free, 0 MiB free, then 0 0, 44 MiB free\n", "memory is refused until it does");
+    unsetenv("STRATA_SHARED_DIR");
+    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
+}
+
 /* The other one has 32 MiB of the budget. On a real device they are among what this one does not account for. */
 static void what_others_have_of_a_shared_budget_is_no_more_than_was_set_aside(void **state)
 {
@@ -250,6 +264,7 @@ int main(void)
         cmocka_unit_test(after_a_reset_as_much_is_set_aside_as_before),
         cmocka_unit_test(each_process_that_shares_a_budget_sets_aside_its_part),
         cmocka_unit_test(a_process_without_room_for_its_part_is_refused_memory_until_there_is),
+        cmocka_unit_test(a_process_without_room_for_its_part_waits_with_its_requests_alone),
         cmocka_unit_test(what_others_have_of_a_shared_budget_is_no_more_than_was_set_aside),
         cmocka_unit_test(what_is_set_aside_goes_back_with_the_context),
         cmocka_unit_test(a_forked_child_gives_nothing_of_its_parents_back),

@@ -848,6 +848,26 @@ static void bad_options_are_refused_with_their_place(test_fixture *fixture)
     (void)fixture;
 }
 
+/* Each block was used on a stream of its own, which its free does not come after. */
+static void a_trim_gives_back_chunks_whose_frees_are_complete_on_many_streams(test_fixture *fixture)
+{
+    enum { COUNT = 40 };
+    test_needs_truthful_queries();
+    CUstream stream = pooled(fixture), users[COUNT];
+    strata_block blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        users[i] = test_stream(fixture, TEST_STREAM_REGISTERED);
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &blocks[i], 0x11, users[i]);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        test_free_on(fixture, &blocks[i], stream);
+    check_cu(test_cu()->CtxSynchronize());
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+    assert_int_equal(test_usage(fixture).retired_bytes, 0);
+    assert_int_equal(value(fixture, "fixed.chunks"), 0);
+}
+
 int main(void)
 {
     static const test_case ordering[] = {
@@ -866,6 +886,7 @@ int main(void)
     static const test_case others[] = {
         TEST_CASE(the_legacy_stream_beside_a_capture_is_given_only_what_needs_no_wait),
         TEST_CASE(layers_above_hear_of_blocks_and_layers_below_of_chunks),
+        TEST_CASE(a_trim_gives_back_chunks_whose_frees_are_complete_on_many_streams),
         TEST_CASE(where_no_chunk_fits_a_block_may),
         TEST_CASE(what_was_freed_and_is_complete_makes_room_unasked),
         TEST_CASE(what_is_complete_makes_room_behind_what_is_not),

@@ -1,5 +1,5 @@
-/* fixed: in the middle of one call others come in, at a driver call that a test replaces. Streams that Strata does not
- * know lose their timelines to others, and several threads wait for the same memory. */
+/* fixed: in the middle of one call others come in, at a driver call or a function that a test replaces. Streams that
+ * Strata does not know lose their timelines to others, and several threads wait for the same memory. */
 #include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
@@ -404,6 +404,37 @@ static void who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back(te
     test_free_on(fixture, &block, other);
 }
 
+static _Thread_local bool lacks_entry; /* for once */
+
+uint32_t __real_strata_table_take_slot(strata_table *table);
+uint32_t __wrap_strata_table_take_slot(strata_table *table);
+
+uint32_t __wrap_strata_table_take_slot(strata_table *table)
+{
+    if (!lacks_entry)
+        return __real_strata_table_take_slot(table);
+    lacks_entry = false;
+    in_hand.early = begin_to_reap(IN_VAIN_MS);
+    return 0;
+}
+
+/* A request on a stream that is not known has what the stream freed last in hand, and finds no host memory for a block.
+ */
+static void who_waits_for_all_frees_waits_for_memory_of_the_requests_own_stream(test_fixture *fixture)
+{
+    CUstream stream = unknown(fixture);
+    strata_block freed = test_allocate(fixture, BYTES, stream), block;
+    test_free_on(fixture, &freed, stream);
+    open_reaper(fixture);
+    lacks_entry = true;
+    strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, stream, &block);
+    close_reaper();
+    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    assert_true(!lacks_entry && !in_hand.early);
+    check_ok(reaper.status);
+    assert_int_equal(reaper.retired, 0);
+}
+
 enum { CROWD = 300 }; /* more than one look at the mixed list checks */
 
 /* Another thread that frees many blocks whose work waits for the same stall, and then requests one. */
@@ -487,6 +518,7 @@ int main(void)
         /* not in sweeps: no two runs are the same */
         TEST_CASE(two_threads_that_wait_for_the_same_frees_both_wait),
         TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_puts_back),
+        TEST_CASE(who_waits_for_all_frees_waits_for_memory_of_the_requests_own_stream),
         TEST_CASE(what_was_waited_for_is_finished_behind_any_number_of_other_frees),
     };
     static const char *const stacks[] = {"fixed(bytes=64KiB, chunk=64KiB), async"};

@@ -547,6 +547,43 @@ static void a_process_that_lost_the_descriptor_keeps_what_it_has_and_gets_no_mor
     assert_true(all);
 }
 
+static bool is_locked_by_parent(int file)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+        _exit(fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 7 : 1);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 7;
+}
+
+/* The descriptors of the budget and of its limit name a file of the program now, which has locked it. */
+static void reuse_the_descriptors(void)
+{
+    char group[32], path[] = "/tmp/strata-reused-XXXXXX";
+    budget_shared *shared;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 100};
+    snprintf(group, sizeof group, "%u", getegid());
+    child_ok(try_open("reused", group, &shared));
+    const int descriptors[] = {shared->descriptor, shared->limit_descriptor}, file = mkstemp(path);
+    child_check(file >= 0 && unlink(path) == 0);
+    for (size_t i = 0; i < 2; i++)
+        child_check(descriptors[i] >= 0 && dup2(file, descriptors[i]) == descriptors[i]);
+    child_check(fcntl(file, F_SETLK, &lock) == 0);
+    shared_close(shared);
+    child_check(is_locked_by_parent(file));
+    for (size_t i = 0; i < 2; i++)
+        child_check(fcntl(descriptors[i], F_GETFD) == 0);
+}
+
+static void a_file_of_the_program_in_a_closed_descriptors_place_is_left_alone(void **state)
+{
+    (void)state;
+    in_child(reuse_the_descriptors);
+}
+
 enum { ALARMS = 12 };
 static volatile sig_atomic_t alarms;
 static volatile sig_atomic_t
@@ -676,6 +713,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(a_signal_does_not_end_the_wait_for_the_files_lock, clear_away),
         cmocka_unit_test_teardown(a_head_that_its_maker_did_not_finish_is_finished, clear_away),
         cmocka_unit_test_teardown(a_file_of_another_name_or_device_is_refused, clear_away),
+        cmocka_unit_test_teardown(a_file_of_the_program_in_a_closed_descriptors_place_is_left_alone, clear_away),
         cmocka_unit_test_teardown(a_budget_is_removed_once_no_living_process_has_a_part, clear_away),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -256,6 +256,92 @@ static void reaps_and_checks_end_while_threads_go_on_freeing(void **state)
     check_ok(strata_runtime_destroy(runtime));
 }
 
+/* ---- a guard above another one, which is checked ---- */
+
+static struct {
+    strata_runtime *runtime;
+    strata_block blocks[BLOCKS];
+    CUstream streams[BLOCKS];
+    pthread_t checks;
+    PFN_cuStreamWaitEvent_v3020 wait;
+    PFN_cuLaunchKernel_v4000 launch;
+    strata_status statuses[BLOCKS];
+    size_t freed;
+} meanwhile;
+
+/* Frees the next block on its stream. */
+static void *free_next(void *data)
+{
+    (void)data;
+    test_make_current();
+    const size_t next = meanwhile.freed++;
+    meanwhile.statuses[next] =
+        strata_runtime_deallocate_on(meanwhile.runtime, &meanwhile.blocks[next], meanwhile.streams[next]);
+    return NULL;
+}
+
+static void free_in_another_thread(size_t at)
+{
+    pthread_t thread;
+    if (pthread_equal(pthread_self(), meanwhile.checks) && meanwhile.freed == at &&
+        pthread_create(&thread, NULL, free_next, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
+/* A block of the batch has been waited for. */
+static CUresult CUDAAPI wait_beside_frees(CUstream stream, CUevent event, unsigned flags)
+{
+    free_in_another_thread(0);
+    return meanwhile.wait(stream, event, flags);
+}
+
+/* All have. */
+static CUresult CUDAAPI launch_beside_frees(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned bx,
+                                            unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                                            void **parameters, void **extra)
+{
+    free_in_another_thread(1);
+    return meanwhile.launch(function, x, y, z, bx, by, bz, shared, stream, parameters, extra);
+}
+
+static void prepare_frees(const char *text)
+{
+    memset(&meanwhile, 0, sizeof meanwhile);
+    meanwhile.runtime = runtime_over(text);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        check_ok(strata_runtime_stream_acquire(meanwhile.runtime, &meanwhile.streams[i]));
+        check_ok(strata_runtime_allocate(meanwhile.runtime, BYTES, meanwhile.streams[i], &meanwhile.blocks[i]));
+    }
+    meanwhile.checks = pthread_self();
+    meanwhile.wait = strata_cu.StreamWaitEvent;
+    meanwhile.launch = strata_cu.LaunchKernel;
+    strata_cu.StreamWaitEvent = wait_beside_frees;
+    strata_cu.LaunchKernel = launch_beside_frees;
+}
+
+/* What the user frees stays in the upper guard's quarantine: it lives on below, under another identity. */
+static void a_free_beside_a_check_of_the_guard_below_and_the_check_succeed(void **state)
+{
+    (void)state;
+    prepare_frees("guard, guard, async");
+    size_t findings;
+    strata_resource *lower = strata_stack_layer(strata_runtime_stack(meanwhile.runtime), "guard", 1);
+    const strata_status status = strata_guard_check(lower, &findings);
+    strata_cu.StreamWaitEvent = meanwhile.wait;
+    strata_cu.LaunchKernel = meanwhile.launch;
+    check_ok(status);
+    assert_true(meanwhile.freed == 2 && findings == 0);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        check_ok(meanwhile.statuses[i]);
+        if (i >= meanwhile.freed)
+            check_ok(strata_runtime_deallocate(meanwhile.runtime, &meanwhile.blocks[i]));
+        check_ok(strata_runtime_stream_release(meanwhile.runtime, meanwhile.streams[i]));
+    }
+    check_ok(strata_runtime_reap_pending(meanwhile.runtime));
+    assert_true(strata_runtime_bytes_outstanding(meanwhile.runtime) == 0);
+    check_ok(strata_runtime_destroy(meanwhile.runtime));
+}
+
 /* ---- findings in the middle of a try ---- */
 
 static struct {
@@ -404,6 +490,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_foreign_free_by_address_makes_a_finding),
         cmocka_unit_test(a_search_or_a_free_of_a_reused_address_makes_no_finding),
         cmocka_unit_test(reaps_and_checks_end_while_threads_go_on_freeing),
+        cmocka_unit_test(a_free_beside_a_check_of_the_guard_below_and_the_check_succeed),
         cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
         cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),
         cmocka_unit_test(with_on_finding_exit_the_process_ends_whoever_is_printing),

@@ -495,6 +495,46 @@ static void a_process_that_exits_with_live_blocks_reports_them_once(void **state
     unlink(file.path);
 }
 
+static strata_runtime *unneeded;
+
+/* The program's last words end what it still has, and make what it needs. */
+static void end_and_make(const strata_error *error, void *data)
+{
+    static bool called;
+    strata_resource *made;
+    if (!strstr(error->message, "live block"))
+        return;
+    child_check(!called); /* what is made now reports nothing */
+    called = true;
+    alarm(30);
+    child_ok(strata_runtime_destroy(unneeded));
+    for (int i = 0; i < 2; i++)
+        child_ok(strata_statistics_create(&(strata_statistics_options){.leaks = STRATA_STATISTICS_LEAKS_LOG}, &made));
+    made->ops->destroy(made);
+    append(error->message, strlen(error->message), &report);
+    FILE *file = fopen(data, "w");
+    child_check(file && fwrite(report.bytes, 1, report.used, file) == report.used && fclose(file) == 0);
+}
+
+static void busy_callback(void)
+{
+    static strata_runtime *runtime;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "statistics(leaks=log), null"}, &unneeded));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "statistics(leaks=log), null"}, &runtime));
+    strata_set_log_callback(end_and_make, getenv("STRATA_TEST_SCRATCH"));
+    lose_a_block(runtime);
+}
+
+/* At exit, when it is told of leaks. */
+static void a_log_callback_may_end_a_stack_and_make_a_layer(void **state)
+{
+    (void)state;
+    scratch file = make_scratch("STRATA_TEST_SCRATCH=%s");
+    test_child_run("busy_callback", (const char *const[]){file.text, NULL});
+    assert_non_null(strstr(read_scratch(&file), "1 live block"));
+    unlink(file.path);
+}
+
 static strata_runtime *leaking;
 static strata_block freed_first, freed_last;
 
@@ -586,7 +626,7 @@ static void frames_of_the_shared_library_itself_are_left_out(void **state)
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(leaking_process), TEST_SCENARIO(frees_in_exit_handlers),
-                                              TEST_SCENARIO(shared_library)};
+                                              TEST_SCENARIO(busy_callback), TEST_SCENARIO(shared_library)};
     setenv("STRATA_DRIVER", "auto", 0);
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     test_open_driver();
@@ -613,6 +653,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_file_and_its_mode_belong_together_and_the_file_can_be_made),
         cmocka_unit_test(a_process_that_exits_with_live_blocks_reports_them_once),
         cmocka_unit_test(what_exit_handlers_free_is_no_leak_whenever_they_were_registered),
+        cmocka_unit_test(a_log_callback_may_end_a_stack_and_make_a_layer),
         cmocka_unit_test(frames_of_the_shared_library_itself_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,80 @@ static void a_free_that_fails_leaves_the_block_in_its_scope(void **state)
     close_scope(scope);
 }
 
+/* ---- a block that is freed twice at once ---- */
+
+static struct {
+    strata_resource resource;
+    strata_block block; /* freed again while its free is on the way down */
+    size_t then;        /* bytes of a block that takes its entry; 0: none */
+    strata_block next;
+    strata_status status; /* of the second free */
+    bool armed;
+} between;
+
+/* As another thread's free would. */
+static strata_status free_beside_another(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    if (between.armed) {
+        between.armed = false;
+        between.status = strata_resource_deallocate(top, &between.block, NULL);
+        if (between.then)
+            between.next = allocate(between.then, tag_b);
+    }
+    return resource->upstream->ops->deallocate(resource->upstream, block, stream);
+}
+
+static void end_between(strata_resource *resource)
+{
+    (void)resource;
+}
+
+static const strata_resource_ops between_ops = {
+    .size = sizeof(strata_resource_ops),
+    .name = "between",
+    .deallocate = free_beside_another,
+    .destroy = end_between,
+};
+
+static void build_between(void)
+{
+    check_ok(strata_stack_destroy(stack));
+    stack = NULL;
+    memset(&between, 0, sizeof between);
+    between.resource.ops = &between_ops;
+    strata_resource *resources[] = {NULL, &between.resource, NULL};
+    check_ok(strata_statistics_create(NULL, &resources[0]));
+    check_ok(strata_null_create(0, NULL, &resources[2]));
+    check_ok(strata_stack_build(resources, 3, 0, &stack));
+    top = layer = resources[0];
+}
+
+/* The first free has taken the scope from the block, the second one ends it, and the first one is refused. */
+static void a_block_that_two_threads_free_at_once_leaves_its_scope_once(void **state)
+{
+    (void)state;
+    build_between();
+    for (size_t then = 0; then <= 40; then += 40) { /* alone, and with a later block in its entry */
+        strata_statistics_scope *scope = open_scope(NULL, "scope");
+        check_ok(strata_statistics_scope_enter(layer, scope, NULL));
+        between.block = allocate(100, tag_a);
+        check_ok(strata_statistics_scope_enter(layer, NULL, NULL));
+        between.then = then;
+        between.armed = true;
+        check_status(strata_resource_deallocate(top, &between.block, NULL), STRATA_ERROR_DOUBLE_FREE);
+        check_ok(between.status);
+        check_counter(read_scope(scope).bytes, 0, 100, 100);
+        check_counter(read_scope(scope).blocks, 0, 1, 1);
+        assert_int_equal(read_tag(layer, 0, tag_a).bytes.current, 0);
+        assert_int_equal(read_tag(layer, 0, tag_b).bytes.current, then);
+        close_scope(scope);
+        assert_null(((strata_statistics *)layer)->scopes[1]); /* no block is in it any more */
+        if (then)
+            release(&between.next);
+        assert_int_equal(read_tag(layer, 0, tag_b).bytes.current, 0);
+    }
+}
+
 /* The call stack's number and the scope share a word. */
 static void a_block_in_a_scope_has_its_call_stack(void **state)
 {
@@ -265,6 +339,7 @@ int main(void)
         HERE(a_task_is_in_its_scope_on_whichever_thread_it_runs),
         HERE(scopes_around_one_count_its_blocks),
         HERE(a_free_that_fails_leaves_the_block_in_its_scope),
+        HERE(a_block_that_two_threads_free_at_once_leaves_its_scope_once),
         HERE(a_block_in_a_scope_has_its_call_stack),
         HERE(a_slot_is_used_again_once_its_scope_is_closed_and_its_blocks_are_free),
         HERE(what_is_no_scope_of_the_layer_is_refused),

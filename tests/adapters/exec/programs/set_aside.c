@@ -4,6 +4,7 @@
 #include "wider_calls.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -71,6 +72,61 @@ static void hold_memory(void)
     CHECK(DRIVER(cuMemFree)(block));
     end_second(second);
     printf("then %d\n", DRIVER(cuMemAlloc)(&block, 72 * MIB));
+}
+
+static void *request_block(void *result)
+{
+    CUdeviceptr block;
+    CUcontext context;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    *(CUresult *)result = DRIVER(cuMemAlloc)(&block, 4 * MIB);
+    return NULL;
+}
+
+/* Under a budget whose requests wait. The second process begins and looks at its memory without a wait; its requests,
+ * of several threads, wait for what is to be set aside once. */
+static void wait_as_second(void)
+{
+    pthread_t threads[2];
+    CUresult results[2];
+    begin();
+    printf("%zu MiB free", free_mebibytes());
+    fflush(stdout);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, request_block, &results[i]));
+    usleep(100000); /* by now they wait, most often */
+    printf(", %zu MiB free", free_mebibytes());
+    fflush(stdout);
+    kill(getppid(), SIGUSR1);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL));
+    printf(", then %d %d, %zu MiB free\n", results[0], results[1], free_mebibytes());
+}
+
+static void hold_until_asked(void)
+{
+    CUdeviceptr block;
+    sigset_t asked;
+    int status, signal;
+    sigemptyset(&asked);
+    alarm(50);
+    sigaddset(&asked, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &asked, NULL);
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, 64 * MIB));
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(50);
+        execl(self, self, "waiting", (char *)NULL);
+        _exit(errno);
+    }
+    CHECK(sigwait(&asked, &signal));
+    CHECK(DRIVER(cuMemFree)(block));
+    waitpid(child, &status, 0);
+    CHECK(status);
 }
 
 static void ask_for_nothing(void)
@@ -142,7 +198,8 @@ static void leave_the_second(void)
 static const named_way ways[] = {
     {"second", be_second},       {"holding", hold_memory},          {"idle", ask_for_nothing},
     {"context", make_a_context}, {"released", release_its_context}, {"resets", reset},
-    {"forked", fork_a_child},    {"leaving", leave_the_second},
+    {"forked", fork_a_child},    {"leaving", leave_the_second},     {"waiting", wait_as_second},
+    {"asked", hold_until_asked},
 };
 
 int main(int count, char **arguments)
