@@ -32,6 +32,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     settings *to = state->input;
     switch (key) {
     case OPTION_LIMIT:
+        to->limit = 0; /* none */
         if (strcmp(text, "none") != 0 && strata_parse_size(text, &to->limit) != STRATA_SUCCESS)
             argp_error(state, "--limit: %s", strata_last_error()->message);
         if (strcmp(text, "none") != 0 && !to->limit)

@@ -193,6 +193,7 @@ static void bad_options_are_refused(void **state)
         {"demo --batches -1", "--batches is \"-1\""},
         {"demo --form other", "expected process or isolated"},
         {"demo --budget much", "expected a size such as 4MiB"},
+        {"demo --budget 0", "--budget is \"0\": expected more than 0 bytes"},
         {"demo matrix", "unexpected \"matrix\""},
         {"demo --device 900", "the device"},
     };

@@ -67,7 +67,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         if (!log_filter_read_kinds(text, &to->choice.kinds))
             argp_error(state,
                        "--kind is \"%s\": expected a list of allocate, free, complete, reuse, prepare, finish, use, "
-                       "reap, trim and sync, separated by commas",
+                       "reap, trim, sync, capture, launch, upload and update, separated by commas",
                        text);
         return 0;
     case OPTION_FAILED:
@@ -130,7 +130,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"kind", OPTION_KIND, "KINDS", 0,
-     "Only these kinds, separated by commas: allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync",
+     "Only these kinds, separated by commas: allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync; "
+     "of "
+     "graphs: capture, launch, upload, update",
      0},
     {"failed", OPTION_FAILED, NULL, 0, "Only calls that failed", 0},
     {"tag", 't', "NAME", 0, "Only blocks of that tag", 0},
@@ -343,7 +345,7 @@ static int follow_log(settings *from)
 static const struct argp usage = {options, parse, "FILE...", documentation, command_common, NULL, NULL};
 
 static const command_values values[] = {
-    {"kind", "allocate free complete reuse prepare finish use reap trim sync", false},
+    {"kind", "allocate free complete reuse prepare finish use reap trim sync capture launch upload update", false},
     {"stream", "gone", false},
     {"", NULL, true},
     {0},
