@@ -238,11 +238,9 @@ static void say_lost(const char *output, int error)
 
 /* Writes the report without raising a signal if the reader has gone or the disk is full: the program ends as it would
  * have. */
-static void report(bool at_end)
+static void write_report(bool at_end)
 {
     const exec_settings *settings = &exec_settings_now;
-    if (getpid() != owner)
-        return;
     const bool opened = !names_descriptor(settings);
     strata_report_text text = {.descriptor = opened ? open_output(settings->output) : find_kept()};
     if (text.descriptor < 0) {
@@ -253,6 +251,20 @@ static void report(bool at_end)
     strata_report_text_end(&text);
     const bool closed = !opened || close(text.descriptor) == 0;
     say_lost(settings->output, text.failed ? text.error : closed ? 0 : errno);
+}
+
+/* One after the other: live.c's thread may be at a report when the program ends, and both would write to one file. */
+static void report(bool at_end)
+{
+    static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+    static bool ended; /* the last one was written; guarded by the lock */
+    if (getpid() != owner)
+        return;
+    pthread_mutex_lock(&writing);
+    if (!ended)
+        write_report(at_end);
+    ended |= at_end;
+    pthread_mutex_unlock(&writing);
 }
 
 void exec_report_now(void)
