@@ -112,6 +112,19 @@ def test_the_library_for_torch_says_why_it_takes_no_driver(process):
     assert second.startswith("the driver cannot be '/nowhere/libcuda.so': ") and "is already open" in second
 
 
+def test_the_runtime_of_a_device_that_torch_cannot_have_is_refused(monkeypatch):
+    class Loaded:
+        @staticmethod
+        def strata_torch_runtime(device, error, error_bytes):
+            return 1 << 12 | device & 0xFF
+
+    monkeypatch.setattr(strata.torch, "_loaded", Loaded)
+    assert strata.torch.runtime(1) == 1 << 12 | 1
+    for device in (-1, 128, 256):
+        with pytest.raises(RuntimeError, match=f"no device {device}"):
+            strata.torch.runtime(device)
+
+
 @pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "import gc; gc.disable()"])
 def test_memory_that_is_live_at_the_exit_is_freed_in_silence(process, end):
     status, output, errors = process(
