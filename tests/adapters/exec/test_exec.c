@@ -3,6 +3,9 @@
 #include "support/effort.h"
 #include "support/exec.h"
 
+#include <dlfcn.h>
+#include <sys/auxv.h>
+
 /* ---- the same answers ---- */
 
 static void a_program_hears_the_same_whichever_way_it_reaches_the_driver(void **state)
@@ -511,6 +514,20 @@ static void a_static_program_is_said_to_be_unseen(void **state)
     check(run_under("--fail-closed", "static_program"), 126, "", "is not run (--fail-closed)");
 }
 
+/* The loader has no interpreter, as a static program has none, and loads the library all the same. */
+static void a_program_that_the_loader_is_told_to_run_is_seen(void **state)
+{
+    (void)state;
+    Dl_info loader;
+    const void *base = (const void *)getauxval(AT_BASE); /* NOLINT: an address */
+    if (!base || !dladdr(base, &loader) || access(loader.dli_fname, X_OK) != 0)
+        skip();
+    outcome *result = run_under("--report --fail-closed", text_of("%s %s/behaviour leak", loader.dli_fname, folder));
+    assert_outcome(result, 0, "", "live_blocks: 3");
+    assert_null(strstr(result->err, "statically"));
+    free(result);
+}
+
 static void a_program_with_other_rights_is_said_to_be_unseen(void **state)
 {
     (void)state;
@@ -824,6 +841,7 @@ int main(void)
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
         cmocka_unit_test(a_static_program_is_said_to_be_unseen),
+        cmocka_unit_test(a_program_that_the_loader_is_told_to_run_is_seen),
         cmocka_unit_test(a_program_with_other_rights_is_said_to_be_unseen),
         cmocka_unit_test(a_newer_driver_is_passed_through),
         cmocka_unit_test(another_preloaded_library_works_beside),
