@@ -439,6 +439,9 @@ static void a_running_program_can_be_looked_at(void **state)
     const held_program held = start_holding("--report");
     check(run(text_of("top --once %d", (int)held.process)), 0, "live: 6291456 (6 MiB)", "");
     check(run(text_of("top --json %d", (int)held.process)), 0, "\"live\": 6291456", "");
+    assert_int_equal(kill(held.process, SIGSTOP), 0);
+    check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
+    assert_int_equal(kill(held.process, SIGCONT), 0);
     end_holding(&held);
     check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
 }
