@@ -1,14 +1,15 @@
 /* `strata budget`: shows shared limits and the processes using them, sets limits, removes unused budgets. */
 #include "tools/command.h"
 #include "tools/json_values.h"
+#include "tools/plain_text.h"
 #include "tools/size_words.h"
 
-#include "core/base/escape.h"
 #include "core/base/size_text.h"
 
 #include <strata/budget.h>
 #include <strata/stack.h>
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     settings *to = state->input;
     switch (key) {
     case OPTION_LIMIT:
+        to->limit = 0; /* none */
         if (strcmp(text, "none") != 0 && strata_parse_size(text, &to->limit) != STRATA_SUCCESS)
             argp_error(state, "--limit: %s", strata_last_error()->message);
         if (strcmp(text, "none") != 0 && !to->limit)
@@ -107,18 +109,6 @@ static bool is_asked_for(const settings *from, const strata_shared_budget *budge
 }
 
 /* ---- text ---- */
-
-/* Text from files that other processes write. */
-typedef struct plain_text {
-    char text[2048];
-} plain_text;
-
-static plain_text plain(const char *text)
-{
-    plain_text escaped;
-    strata_escape(escaped.text, sizeof escaped.text, text);
-    return escaped;
-}
 
 static void print_process(const strata_shared_process *process)
 {
@@ -294,8 +284,10 @@ static int watch(const settings *from)
         if (isatty(STDOUT_FILENO))
             printf("\033[H\033[2J");
         int status = list(from);
-        if (status == COMMAND_USAGE || fflush(stdout) != 0)
+        if (status == COMMAND_USAGE)
             return status;
+        if (fflush(stdout) != 0 || ferror(stdout))
+            return command_lose_output(from->program, "the list", errno);
         nanosleep(&pause, NULL);
     }
 }

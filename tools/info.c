@@ -1,11 +1,11 @@
 /* `strata info`: the driver, the devices, and the environment's stack. */
-#include "core/base/escape.h"
 #include "core/base/host_memory.h"
 #include "core/stack/stack_text.h"
 #include "resources/builtin.h"
 #include "runtime/environment.h"
 #include "tools/command.h"
 #include "tools/json_values.h"
+#include "tools/plain_text.h"
 #include "tools/size_words.h"
 
 #include <strata/runtime.h>
@@ -94,15 +94,15 @@ static void print_device(const strata_device_info *device)
 static void print_info(const settings *from, const strata_driver_info *driver, const strata_device_info *devices)
 {
     printf("strata           %s\n", strata_version_string());
-    printf("driver           %s, CUDA %d.%d\n", driver->simulated ? "simulated" : command_driver_word(driver),
-           driver->version / 1000, driver->version % 1000 / 10);
-    printf("  choice         %s (STRATA_DRIVER is %s)\n", driver->choice,
-           *from->environment_driver ? from->environment_driver : "not set");
-    printf("  library        %s\n", driver->library);
-    char stack[1024];
+    printf("driver           %s, CUDA %d.%d\n",
+           driver->simulated ? "simulated" : plain(command_driver_word(driver)).text, driver->version / 1000,
+           driver->version % 1000 / 10);
+    printf("  choice         %s (STRATA_DRIVER is %s)\n", plain(driver->choice).text,
+           *from->environment_driver ? plain(from->environment_driver).text : "not set");
+    printf("  library        %s\n", plain(driver->library).text);
     uint64_t resident;
-    strata_escape(stack, sizeof stack, strata_runtime_default_stack());
-    printf("stack            %s (STRATA_STACK is %s)\n", stack, from->environment_stack ? "set" : "not set");
+    printf("stack            %s (STRATA_STACK is %s)\n", plain(strata_runtime_default_stack()).text,
+           from->environment_stack ? "set" : "not set");
     if (from->mode == STRATA_MODE_SANITIZER)
         printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async and pool\n");
     if (*from->stack_problem)

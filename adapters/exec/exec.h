@@ -37,11 +37,11 @@
  *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
- * Locks, outermost first: a device's `ending`, device.c's, set_aside.c's, a device's `publishing`, noticed.c's,
- * beside.c's, frees.c's, mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside of which none
- * of these is taken. Strata's own locks are inside all of them, and beginnings.c's inside those. Those of passed.c,
- * refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall, python_frames.c's around
- * look-ups of the loader. */
+ * Locks, outermost first: report.c's, a device's `ending`, device.c's, set_aside.c's, a device's `publishing`,
+ * noticed.c's, beside.c's, frees.c's, mappings.c's, passed.c's, callers.c's; pools.c's, offers.c's, guests.c's, inside
+ * of which none of these is taken. Strata's own locks are inside all of them, and beginnings.c's inside those. Those of
+ * passed.c, refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
+ * python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 

@@ -218,43 +218,53 @@ static int find_kept(void)
                : -1;
 }
 
-/* %p in the name is the process. */
 static int open_output(const char *name)
 {
     char path[PATH_MAX];
-    size_t used = 0;
-    for (; *name && used < sizeof path - 16; name++) {
-        if (name[0] == '%' && name[1] == 'p') {
-            used += (size_t)snprintf(path + used, 16, "%d", (int)getpid());
-            name++;
-        } else {
-            path[used++] = *name;
-        }
-    }
-    path[used] = '\0';
-    return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0);
+    if (strata_output_expand(name, path, sizeof path))
+        return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0);
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+/* Says so if a report is lost or has no end, unless it goes to standard error itself. */
+static void say_lost(const char *output, int error)
+{
+    char reason[256];
+    if (error && *output)
+        exec_say("the report could not be written to %s: %s", output,
+                 strata_output_error(error, reason, sizeof reason));
 }
 
 /* Writes the report without raising a signal if the reader has gone or the disk is full: the program ends as it would
  * have. */
-static void report(bool at_end)
+static void write_report(bool at_end)
 {
     const exec_settings *settings = &exec_settings_now;
-    char reason[256];
-    if (getpid() != owner)
-        return;
     const bool opened = !names_descriptor(settings);
     strata_report_text text = {.descriptor = opened ? open_output(settings->output) : find_kept()};
     if (text.descriptor < 0) {
-        if (opened)
-            exec_say("the report cannot be written to %s: %s", settings->output,
-                     strata_output_error(errno, reason, sizeof reason));
+        say_lost(settings->output, opened ? errno : EBADF);
         return;
     }
     exec_report_write(settings->report, at_end, strata_report_text_add, &text);
     strata_report_text_end(&text);
-    if (opened)
-        close(text.descriptor);
+    const bool closed = !opened || close(text.descriptor) == 0;
+    say_lost(settings->output, text.failed ? text.error : closed ? 0 : errno);
+}
+
+/* One after the other: live.c's thread may be at a report when the program ends, and both would write to one file. */
+static void report(bool at_end)
+{
+    static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+    static bool ended; /* the last one was written; guarded by the lock */
+    if (getpid() != owner)
+        return;
+    pthread_mutex_lock(&writing);
+    if (!ended)
+        write_report(at_end);
+    ended |= at_end;
+    pthread_mutex_unlock(&writing);
 }
 
 void exec_report_now(void)

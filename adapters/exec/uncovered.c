@@ -127,11 +127,28 @@ void *exec_uncovered_if_driver(const char *symbol, void *function)
     return counts ? take(symbol, function) : function;
 }
 
+static bool is_taken(unsigned i)
+{
+    return atomic_load_explicit(&exec_stand_ins[i].function, memory_order_acquire) != NULL;
+}
+
+/* The first stand-in of the name: a function may have several forms, by the version and the default stream that are
+ * asked for. */
+static unsigned first_of_name(unsigned i)
+{
+    for (unsigned first = 0; first < i; first++)
+        if (is_taken(first) && exec_is_same(names[first], names[i]))
+            return first;
+    return i;
+}
+
 void exec_uncovered_visit(void (*visit)(const char *symbol, uint64_t calls, void *data), void *data)
 {
-    for (unsigned i = 0; i < STAND_INS; i++) {
-        const uint64_t calls = atomic_load_explicit(&exec_stand_ins[i].calls, memory_order_relaxed);
-        if (calls && atomic_load_explicit(&exec_stand_ins[i].function, memory_order_acquire))
-            visit(names[i], calls, data);
-    }
+    uint64_t calls[STAND_INS] = {0};
+    for (unsigned i = 0; i < STAND_INS; i++)
+        if (is_taken(i))
+            calls[first_of_name(i)] += atomic_load_explicit(&exec_stand_ins[i].calls, memory_order_relaxed);
+    for (unsigned i = 0; i < STAND_INS; i++)
+        if (calls[i])
+            visit(names[i], calls[i], data);
 }

@@ -33,6 +33,22 @@ int strata_output_descriptor(const char *path)
     return number >= 0 ? number : number_behind(path, "/proc/self/fd/");
 }
 
+bool strata_output_expand(const char *name, char *path, size_t room)
+{
+    size_t used = 0;
+    for (; *name; name++) {
+        const bool is_mark = name[0] == '%' && (name[1] == 'p' || name[1] == '%');
+        name += is_mark;
+        const int added = is_mark && *name == 'p' ? snprintf(path + used, room - used, "%d", (int)getpid())
+                                                  : snprintf(path + used, room - used, "%c", *name);
+        if (added < 0 || (size_t)added >= room - used)
+            return false;
+        used += (size_t)added;
+    }
+    path[used] = '\0';
+    return true;
+}
+
 /* The folder of a path. False if it cannot be found out. */
 static bool look_at_folder(const char *path, struct stat *is)
 {

@@ -2,11 +2,16 @@
 #ifndef STRATA_CORE_BASE_OUTPUT_FILE_H
 #define STRATA_CORE_BASE_OUTPUT_FILE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* The open descriptor that a path names: of /dev/stdout, /dev/stderr, /dev/fd/N and /proc/self/fd/N; -1: none. It is
  * written to as it is: to open the name again fails for a socket, and starts a file from its beginning. */
 int strata_output_descriptor(const char *path);
+
+/* Copies a file's name with the process's number in place of %p and a % in place of %%; another % stays. False if it is
+ * too long. */
+bool strata_output_expand(const char *name, char *path, size_t room);
 
 /* open(2) for writing. No link at the end of the path is followed. A file that it makes can be read and written by this
  * user alone, or has `mode`, whatever the umask, if that is not 0. In a folder that all users write to, an existing

@@ -171,8 +171,10 @@ static void write_out(strata_report_text *self)
         ssize_t written = strata_write_without_signals(self->descriptor, self->text + done, self->used - done);
         if (written >= 0)
             done += (size_t)written;
-        else if (errno != EINTR)
+        else if (errno != EINTR) {
+            self->error = errno;
             self->failed = !(errno == EAGAIN && wait_for_room(self->descriptor)) && !go_on_on_stderr(self);
+        }
     }
     self->used = 0;
 }
@@ -185,6 +187,7 @@ void strata_report_text_begin(strata_report_text *self, bool to_stderr)
     self->descriptor = opened >= 0 ? opened : STDERR_FILENO;
     self->is_opened = opened >= 0;
     self->failed = false;
+    self->error = 0;
     self->used = 0;
     errno = error;
 }

@@ -29,6 +29,7 @@ typedef struct strata_report_text {
     int descriptor;
     bool is_opened; /* and is to be closed */
     bool failed;    /* nothing more is written */
+    int error;      /* errno of what failed */
     size_t used;
     char text[4096];
 } strata_report_text;

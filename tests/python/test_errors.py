@@ -101,3 +101,13 @@ def test_every_status_gives_an_exception_below_error():
 def test_an_unknown_driver_is_told(process):
     status, _, errors = process("import strata; strata.runtime()", STRATA_DRIVER="/nowhere/libcuda.so")
     assert status == 1 and "strata.DriverNotFoundError" in errors and "/nowhere/libcuda.so" in errors
+
+
+def test_a_tag_is_a_text(runtime):
+    with pytest.raises(TypeError, match="tag: expected a text, not <class 'int'>"):
+        runtime.allocate(10, tag=5)
+
+
+def test_a_limit_above_a_signed_size_is_told(runtime):
+    with strata.Runtime("pool(max_size=9223372036854775808)") as huge:
+        assert huge.usage()["limit"] == 1 << 63

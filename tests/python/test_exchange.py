@@ -125,6 +125,15 @@ def test_streams_of_dlpack(runtime, driver):
     stream.close()
 
 
+def test_an_argument_that_raises_is_heard(buffer):
+    class Wish:
+        def __bool__(self):
+            raise KeyError("wish")
+
+    with pytest.raises(KeyError, match="wish"):
+        buffer.__dlpack__(copy=Wish())
+
+
 def test_what_cannot_be_had_is_a_buffer_error(buffer):
     for arguments in ({"copy": True}, {"dl_device": (1, 0)}, {"dl_device": (2, 7)}):
         with pytest.raises(BufferError):

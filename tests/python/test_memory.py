@@ -136,6 +136,16 @@ def test_what_is_no_stream_is_refused(runtime):
         runtime.allocate(10, -1)
 
 
+@pytest.mark.parametrize("answer", [5, (0,), None])
+def test_a_stream_with_another_protocol_is_refused(runtime, answer):
+    class Other:
+        def __cuda_stream__(self):
+            return answer
+
+    with pytest.raises(TypeError, match="stream: __cuda_stream__ gives a version and a handle"):
+        runtime.allocate(10, Other())
+
+
 def test_a_buffer_keeps_the_object_that_named_its_stream(runtime, driver):
     handle = driver.make_stream()
     stream = Ptr(handle)

@@ -52,6 +52,79 @@ def test_a_bad_stack_for_a_device_is_an_error_at_once(process):
     assert status == 1 and "strata.StackSyntaxError" in errors and "nope" in errors
 
 
+def test_a_bad_stack_for_a_device_is_not_chosen(process):
+    status, output, errors = process(
+        """
+        import os, strata
+        os.environ.pop("STRATA_STACK", None)
+        for before in (None, "null"):
+            if before:
+                os.environ["STRATA_STACK"] = before
+            try:
+                strata.configure(driver="sim", stack="nope", device=0)
+            except strata.StackSyntaxError:
+                print(os.environ.get("STRATA_STACK"))
+        print(strata.runtime().stack)
+        """
+    )
+    assert (status, output.split(), errors) == (0, ["None", "null", "null"], "")
+
+
+def test_a_device_alone_gets_its_runtime(process):
+    status, output, errors = process('import strata; strata.configure(device=0); print(len(strata._core.made_runtimes()))')
+    assert (status, output, errors) == (0, "1\n", "")
+
+
+def test_a_stack_outside_of_utf_8_can_be_told(process):
+    status, output, errors = process(
+        """
+        import os, strata
+        os.environb[b"STRATA_STACK"] = b'null, "\\xff"'
+        print(ascii(strata.default_stack()))
+        os.environb[b"STRATA_STACK"] = b'budget(name="\\xff"), null'
+        print(ascii(strata.runtime().stack))
+        strata.configure(stack=os.environ["STRATA_STACK"].replace("\\udcff", "\\ufffd"))
+        """
+    )
+    assert (status, errors) == (0, "")
+    assert output.splitlines() == [
+        ascii('null, "\ufffd"'),
+        ascii('budget(name="\ufffd"), null'),
+    ]
+
+
+def test_the_library_for_torch_says_why_it_takes_no_driver(process):
+    status, output, errors = process(
+        """
+        from strata._torch import library
+        for driver in ("bogus", "/nowhere/libcuda.so"):
+            try:
+                library.open_library(driver)
+            except RuntimeError as error:
+                print(error)
+            import strata
+            strata.driver_info()
+        """
+    )
+    first, second = output.splitlines()
+    assert (status, errors) == (0, "")
+    assert first.startswith("the driver cannot be 'bogus': driver choice \"bogus\": expected cuda, sim, auto")
+    assert second.startswith("the driver cannot be '/nowhere/libcuda.so': ") and "is already open" in second
+
+
+def test_the_runtime_of_a_device_that_torch_cannot_have_is_refused(monkeypatch):
+    class Loaded:
+        @staticmethod
+        def strata_torch_runtime(device, error, error_bytes):
+            return 1 << 12 | device & 0xFF
+
+    monkeypatch.setattr(strata.torch, "_loaded", Loaded)
+    assert strata.torch.runtime(1) == 1 << 12 | 1
+    for device in (-1, 128, 256):
+        with pytest.raises(RuntimeError, match=f"no device {device}"):
+            strata.torch.runtime(device)
+
+
 @pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "import gc; gc.disable()"])
 def test_memory_that_is_live_at_the_exit_is_freed_in_silence(process, end):
     status, output, errors = process(

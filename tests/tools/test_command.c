@@ -234,6 +234,7 @@ static void bad_usage_is_status_2_with_a_reason(void **state)
         {"log --kind fly x", "--kind is \"fly\""},
         {"log --from noon x", "--from is \"noon\""},
         {"log --stream blue x", "--stream is \"blue\""},
+        {"log --stream 0x10000000000000000 x", "--stream is \"0x10000000000000000\""},
         {"log --thread one x", "--thread is \"one\""},
         {"log --min-size big x", "--min-size is \"big\""},
         {"log --csv --json x", "--csv cannot be combined with"},
@@ -297,14 +298,19 @@ static void output_that_is_lost_is_status_1_with_the_reason(void **state)
 {
     (void)state;
     scratch_file file = scratch_write(SMALL_TRACE), log = make_log_file("");
+    char budgets[] = "/tmp/strata-command-XXXXXX"; /* none of other processes', of which there would be more to say */
+    assert_non_null(mkdtemp(budgets));
+    setenv("STRATA_SHARED_DIR", budgets, 1);
     const struct {
         const char *line;
         const scratch_file *on;
     } asked[] = {
-        {"--help", NULL},       {"--version", NULL},           {"info", NULL},      {"info --json", NULL},
-        {"info --help", NULL},  {"replay --help", NULL},       {"replay", &file},   {"replay --json", &file},
-        {"log", &log},          {"log --json", &log},          {"log --csv", &log}, {"log --summary", &log},
-        {"log --follow", &log}, {"log --follow --json", &log}, {"budget", NULL},    {"budget --json", NULL},
+        {"--help", NULL},        {"--version", NULL},           {"info", NULL},
+        {"info --json", NULL},   {"info --help", NULL},         {"replay --help", NULL},
+        {"replay", &file},       {"replay --json", &file},      {"log", &log},
+        {"log --json", &log},    {"log --csv", &log},           {"log --summary", &log},
+        {"log --follow", &log},  {"log --follow --json", &log}, {"budget", NULL},
+        {"budget --json", NULL}, {"budget --watch=1ms", NULL},
     };
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         char line[256];
@@ -314,8 +320,68 @@ static void output_that_is_lost_is_status_1_with_the_reason(void **state)
         assert_ptr_equal(strchr(of->err, '\n') + 1, of->err + strlen(of->err)); /* once */
         free(of);
     }
+    unsetenv("STRATA_SHARED_DIR");
+    rmdir(budgets);
     scratch_remove(&file);
     scratch_remove(&log);
+}
+
+/* A name of a file is from outside: an archive may have any. */
+static void names_with_control_characters_are_shown_and_not_obeyed(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/strata-command-XXXXXX", line[512], path[128];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/\033[31m", folder);
+    static const char *const lines[] = {"log", "log --follow", "replay --driver sim", "replay --driver sim absent"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        snprintf(line, sizeof line, "%s %s", lines[i], path);
+        outcome *of = run(line);
+        assert_outcome(of, 2, "", "/\\x1b[31m: No such file");
+        assert_null(strchr(of->err, '\033'));
+        free(of);
+    }
+    FILE *trace = fopen(path, "w");
+    assert_non_null(trace);
+    fputs(SMALL_TRACE, trace);
+    fclose(trace);
+    snprintf(line, sizeof line, "replay --driver sim --stack fault(every=1,operation=allocate),pool %s", path);
+    outcome *of = run(line);
+    assert_outcome(of, 1, "/\\x1b[31m:2: allocate of id 0", "");
+    assert_null(strchr(of->out, '\033'));
+    free(of);
+    snprintf(line, sizeof line, "log %s", path);
+    of = run(line);
+    assert_outcome(of, 2, "", "/\\x1b[31m: byte 0: not a Strata log");
+    free(of);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void the_drivers_name_is_shown_and_not_obeyed(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/strata-command-XXXXXX", path[128], library[PATH_MAX];
+    const char *before = getenv("STRATA_DRIVER");
+    char *kept = before ? strdup(before) : NULL;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/\033[31m.so", folder);
+    snprintf(library, sizeof library, "%.*s/../lib/libstrata-sim.so.0", (int)(strrchr(program, '/') - program),
+             program);
+    assert_int_equal(symlink(library, path), 0);
+    setenv("STRATA_DRIVER", path, 1);
+    outcome *of = run("info");
+    assert_outcome(of, 0, "(STRATA_DRIVER is /tmp/strata-command-", "");
+    assert_non_null(strstr(of->out, "\\x1b[31m.so"));
+    assert_null(strchr(of->out, '\033'));
+    free(of);
+    if (kept)
+        setenv("STRATA_DRIVER", kept, 1);
+    else
+        unsetenv("STRATA_DRIVER");
+    free(kept);
+    unlink(path);
+    rmdir(folder);
 }
 
 static void with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened(void **state)
@@ -804,6 +870,8 @@ int main(void)
         cmocka_unit_test(a_trace_that_is_missing_is_named_by_the_command),
         cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),
         cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
+        cmocka_unit_test(names_with_control_characters_are_shown_and_not_obeyed),
+        cmocka_unit_test(the_drivers_name_is_shown_and_not_obeyed),
         cmocka_unit_test(with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened),
         cmocka_unit_test(files_beyond_the_limit_of_host_memory_are_refused_and_the_option_is_named),
         cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),

@@ -2,6 +2,7 @@
 #include "support/command.h"
 
 #include "tools/demo/matrices.h"
+#include "tools/demo/report.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -68,6 +69,27 @@ static void a_number_that_is_off_is_counted(void **state)
     c[8] = NAN;
     assert_int_equal(compare(&matrices, 5, c).wrong, 2);
     demo_matrices_free(&matrices);
+}
+
+/* JSON has no word for infinity. */
+static void an_infinite_difference_is_null_in_the_report(void **state)
+{
+    (void)state;
+    const strata_driver_info driver = {.library = "none", .choice = "none", .simulated = true};
+    const strata_device_info device = {.name = "none"};
+    demo of = {.settings = {.n = N, .batches = 1}};
+    for (size_t i = 0; i < DEMO_WAYS; i++)
+        of.ways[i] = (demo_way){.name = "way", .difference = {.largest = i ? 0.5 : INFINITY}};
+    text_builder text;
+    text_begin(&text);
+    assert_true(demo_report_json(&(demo_report){&of, &driver, &device}, text.stream));
+    fclose(text.stream);
+    json_t *report = json_loads(text.text, 0, NULL);
+    const json_t *ways = json_object_get(report, "ways");
+    assert_true(json_is_null(json_object_get(json_array_get(ways, 0), "largest_difference")));
+    assert_true(json_is_real(json_object_get(json_array_get(ways, 1), "largest_difference")));
+    json_decref(report);
+    free(text.text);
 }
 
 static void the_result_of_another_batch_is_wrong(void **state)
@@ -193,6 +215,7 @@ static void bad_options_are_refused(void **state)
         {"demo --batches -1", "--batches is \"-1\""},
         {"demo --form other", "expected process or isolated"},
         {"demo --budget much", "expected a size such as 4MiB"},
+        {"demo --budget 0", "--budget is \"0\": expected more than 0 bytes"},
         {"demo matrix", "unexpected \"matrix\""},
         {"demo --device 900", "the device"},
     };
@@ -209,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_that_differ_by_rounding_alone_are_right),
         cmocka_unit_test(a_number_that_is_off_is_counted),
+        cmocka_unit_test(an_infinite_difference_is_null_in_the_report),
         cmocka_unit_test(the_result_of_another_batch_is_wrong),
         cmocka_unit_test(three_ways_give_the_results_of_the_cpu),
         cmocka_unit_test(without_a_blas_a_kernel_multiplies),

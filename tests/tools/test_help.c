@@ -4,6 +4,7 @@
 
 #include "core/stack/layers.h"
 #include "resources/builtin.h"
+#include "resources/logging/csv.h"
 #include "tools/command.h"
 
 #include <jansson.h>
@@ -95,6 +96,25 @@ static void every_option_is_in_the_manual_page_and_in_every_completion(void **st
     outcome *of = run("completion tcsh");
     assert_outcome(of, 2, "", "expected bash, zsh or fish");
     free(of);
+}
+
+static void each_kind_of_record_can_be_found_out(void **state)
+{
+    (void)state;
+    outcome *help = run("log --help"), *refused = run("log --kind fly x"), *shell = run("completion bash");
+    for (int kind = 1; kind < STRATA_LOG_KIND_LIMIT; kind++) {
+        const char *name = log_kind_name((strata_log_kind)kind);
+        char option[48];
+        snprintf(option, sizeof option, "log --kind %s /no/such/log", name);
+        outcome *taken = run(option);
+        assert_outcome(taken, 2, "", "/no/such/log: No such file or directory");
+        free(taken);
+        if (!strstr(help->out, name) || !strstr(refused->err, name) || !strstr(shell->out, name))
+            fail_msg("%s is a kind of record that is left out", name);
+    }
+    free(help);
+    free(refused);
+    free(shell);
 }
 
 /* The build makes the files that cmake installs. */
@@ -239,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_answers_h_help_and_strata_help_with_one_text),
         cmocka_unit_test(every_option_is_in_the_manual_page_and_in_every_completion),
+        cmocka_unit_test(each_kind_of_record_can_be_found_out),
         cmocka_unit_test(the_build_has_made_the_files_that_are_installed),
         cmocka_unit_test(bash_completes_commands_options_and_their_values),
         cmocka_unit_test(layers_prints_each_layer_and_each_option_of_its_table),

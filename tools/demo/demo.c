@@ -79,6 +79,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_BUDGET:
         to->demo.budget = command_read_size(state, "budget", text);
+        if (!to->demo.budget)
+            argp_error(state, "--budget is \"%s\": expected more than 0 bytes", text);
         return 0;
     case OPTION_FORM:
         to->demo.form = read_form(state, text);

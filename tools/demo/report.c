@@ -1,11 +1,12 @@
 #include "tools/demo/report.h"
 
-#include "core/base/escape.h"
 #include "tools/command.h"
 #include "tools/json_values.h"
+#include "tools/plain_text.h"
 #include "tools/size_words.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 static const char *form_name(const demo *of)
 {
@@ -28,19 +29,16 @@ static void print_setting(const demo_report *report, FILE *to)
 {
     const demo *of = report->of;
     const strata_driver_info *driver = report->driver;
-    char shown[1100];
-    fprintf(to, "%-20s %s, CUDA %d.%d (%s)\n", "driver", driver->simulated ? "simulated" : command_driver_word(driver),
-            driver->version / 1000, driver->version % 1000 / 10, driver->library);
+    fprintf(to, "%-20s %s, CUDA %d.%d (%s)\n", "driver",
+            driver->simulated ? "simulated" : plain(command_driver_word(driver)).text, driver->version / 1000,
+            driver->version % 1000 / 10, plain(driver->library).text);
     fprintf(to, "%-20s %d: %s, %s\n", "device", report->device->ordinal, report->device->name,
             words_of_bytes(report->device->total_bytes).text);
     fprintf(to, "%-20s max(A * B + bias, 0), %" PRIu32 " matrices A of %" PRIu32 " by %" PRIu32 " floats\n", "computed",
             of->settings.batches, of->settings.n, of->settings.n);
-    strata_escape(shown, sizeof shown, *of->product ? of->product : "none");
-    fprintf(to, "%-20s %s\n", "products by", shown);
-    if (*of->without_blas) {
-        strata_escape(shown, sizeof shown, of->without_blas);
-        fprintf(to, "%-20s %s\n", "  not by cuBLAS", shown);
-    }
+    fprintf(to, "%-20s %s\n", "products by", *of->product ? plain(of->product).text : "none");
+    if (*of->without_blas)
+        fprintf(to, "%-20s %s\n", "  not by cuBLAS", plain(of->without_blas).text);
     fprintf(to, "%-20s %s\n", "stack", of->stack);
     fprintf(to, "%-20s %s in, %s out, with each way\n\n", "copied", words_of_bytes(demo_bytes_each_way(of)).text,
             words_of_bytes(demo_bytes_each_way(of)).text);
@@ -64,9 +62,7 @@ static void print_ways(const demo *of, FILE *to)
     for (size_t i = 0; i < DEMO_WAYS; i++) {
         const demo_way *way = &of->ways[i];
         if (way->status != STRATA_SUCCESS) {
-            char shown[1100];
-            strata_escape(shown, sizeof shown, way->problem);
-            fprintf(to, "%-20s failed: %s\n", way->name, shown);
+            fprintf(to, "%-20s failed: %s\n", way->name, plain(way->problem).text);
             continue;
         }
         fprintf(to, "%-20s %10s %10s %10.1f %16.3g", way->name, words_of_duration(way->setup).text,
@@ -117,7 +113,8 @@ static json_t *way_object(const demo *of, const demo_way *way)
     json_object_set_new(object, "gflops", json_real(gigaflops(of, way)));
     json_set_number(object, "compared", way->difference.compared);
     json_set_number(object, "wrong", way->difference.wrong);
-    json_object_set_new(object, "largest_difference", json_real(way->difference.largest));
+    json_object_set_new(object, "largest_difference",
+                        isfinite(way->difference.largest) ? json_real(way->difference.largest) : json_null());
     if (way->budget_known) {
         json_set_number(object, "budget_limit_bytes", way->limit);
         json_set_number(object, "budget_peak_bytes", way->peak);

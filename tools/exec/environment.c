@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LIBRARY    "libstrata-exec.so"
@@ -96,7 +97,7 @@ static bool find_driver_folder(const exec_request *request, const char *driver, 
 }
 
 /* Finds the folder in which the program's loader is to look for libcuda.so.1. Empty: where it looks anyway. */
-static bool choose_driver_folder(const exec_request *request, char folder[PATH_MAX])
+static bool find_folder(const exec_request *request, char folder[PATH_MAX])
 {
     const char *driver = request->driver ? request->driver : "auto";
     folder[0] = '\0';
@@ -109,6 +110,18 @@ static bool choose_driver_folder(const exec_request *request, char folder[PATH_M
         return false;
     }
     return find_driver_folder(request, driver, folder);
+}
+
+/* As find_folder. False, too, for a folder that the loader would take for several: it would find another driver. */
+static bool choose_driver_folder(const exec_request *request, char folder[PATH_MAX])
+{
+    if (!find_folder(request, folder))
+        return false;
+    if (!strpbrk(folder, ":;"))
+        return true;
+    fprintf(stderr, "%s: --driver: %s: the loader takes no folder with a colon or a semicolon\n", request->program,
+            folder);
+    return false;
 }
 
 /* ---- setting ---- */
@@ -140,55 +153,70 @@ static bool set_first(const exec_request *request, const char *name, const char 
     return good;
 }
 
-/* Copies a name with the process's number, which will be the program's, in place of %p. */
-static void expand_process(const char *name, char path[2 * PATH_MAX])
+/* Why the report could not be written to a file, as an errno; 0: it could. A file is made and removed again. Other
+ * kinds are not opened: the reader of a pipe would take the end of that for the end of the report. */
+static int try_output(const char *path)
 {
-    size_t used = 0;
-    while (*name && used < 2 * PATH_MAX - 16) {
-        const bool is_process = name[0] == '%' && name[1] == 'p';
-        if (is_process)
-            used += (size_t)sprintf(path + used, "%d", (int)getpid());
-        else
-            path[used++] = *name;
-        name += is_process ? 2 : 1;
-    }
-    path[used] = '\0';
+    struct stat is;
+    const int given = strata_output_descriptor(path);
+    if (given >= 0)
+        return fcntl(given, F_GETFD) < 0 ? errno : 0;
+    if (lstat(path, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode) && !S_ISLNK(is.st_mode))
+        return access(path, W_OK) != 0 ? errno : 0;
+    int file = strata_output_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NONBLOCK, 0);
+    const bool made = file >= 0;
+    if (file < 0 && errno == EEXIST)
+        file = strata_output_open(path, O_WRONLY | O_CREAT | O_NONBLOCK, 0);
+    if (file < 0)
+        return errno;
+    if (made)
+        unlink(path);
+    close(file);
+    return 0;
 }
 
-/* Whether the report's file can be opened as it will be, though without losing its contents. A pipe may have no reader
- * yet. */
-static bool can_write(const exec_request *request)
+/* Whether the report's file can be opened as it will be, though without losing its contents. */
+static bool can_write(const exec_request *request, const char *output)
 {
-    char path[2 * PATH_MAX], reason[256];
-    expand_process(request->output, path);
-    const int number = strata_output_descriptor(path);
-    const int file =
-        number >= 0 ? fcntl(number, F_DUPFD_CLOEXEC, 3) : strata_output_open(path, O_WRONLY | O_CREAT | O_NONBLOCK, 0);
-    if (file < 0 && (number >= 0 || errno != ENXIO)) {
-        fprintf(stderr, "%s: --output: the report could not be written to %s: %s\n", request->program, path,
-                strata_output_error(errno, reason, sizeof reason));
-        return false;
+    char path[PATH_MAX], reason[256];
+    const bool fits = strlen(output) < PATH_MAX && strata_output_expand(output, path, sizeof path);
+    const int error = fits ? try_output(path) : ENAMETOOLONG;
+    if (error)
+        fprintf(stderr, "%s: --output: the report could not be written to %s: %s\n", request->program,
+                fits ? path : output, strata_output_error(error, reason, sizeof reason));
+    return !error;
+}
+
+/* Writes a folder's name as it is: a % in it becomes %%, as marks in a report's name begin with %. */
+static size_t write_folder(char *to, const char *folder)
+{
+    size_t used = 0;
+    for (; *folder; folder++) {
+        if (*folder == '%')
+            to[used++] = '%';
+        to[used++] = *folder;
     }
-    if (file >= 0)
-        close(file);
-    return true;
+    return used;
 }
 
 /* Sets the report's path from the root: the program may go to another folder. */
 static bool set_output(const exec_request *request)
 {
-    char folder[PATH_MAX], path[2 * PATH_MAX];
+    char folder[PATH_MAX], path[3 * PATH_MAX];
     const char *output = request->output;
-    if (output && !can_write(request))
-        return false;
-    if (!output || output[0] == '/')
-        return set(request, "STRATA_EXEC_OUTPUT", output);
-    if (!getcwd(folder, sizeof folder)) {
-        fprintf(stderr, "%s: --output: the current folder is unknown; give a path from the root\n", request->program);
-        return false;
+    if (!output)
+        return set(request, "STRATA_EXEC_OUTPUT", NULL);
+    if (output[0] != '/' && output[0]) {
+        if (!getcwd(folder, sizeof folder)) {
+            fprintf(stderr, "%s: --output: the current folder is unknown; give a path from the root\n",
+                    request->program);
+            return false;
+        }
+        const size_t used = write_folder(path, folder);
+        snprintf(path + used, sizeof path - used, "/%s", output);
+        output = path;
     }
-    snprintf(path, sizeof path, "%s/%s", folder, output);
-    return set(request, "STRATA_EXEC_OUTPUT", path);
+    return can_write(request, output) && set(request, "STRATA_EXEC_OUTPUT", output);
 }
 
 /* Loads the library before the program, and before it an address sanitizer's, which wants to be first, if the program

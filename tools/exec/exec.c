@@ -167,7 +167,8 @@ static const struct argp_option options[] = {
      0},
     {"shared", OPTION_SHARED, "NAME", 0, "Share the budget with all processes that give this name", 0},
     {"log", OPTION_LOG, "FILE", 0,
-     "Log every allocation and free; strata log reads it. %p in FILE is the process. A FILE that exists is replaced",
+     "Log every allocation and free; strata log reads it. %p in FILE is the process, %% a %. A FILE that exists is "
+     "replaced",
      0},
     {"guard", OPTION_GUARD, NULL, 0, "Find writes outside of blocks and into freed ones", 0},
     {"ipc", OPTION_IPC, NULL, 0, "Memory can be given to other processes under strata exec (cuIpcGetMemHandle)", 0},
@@ -179,9 +180,9 @@ static const struct argp_option options[] = {
      "lines of Python code; default: 10; implies --report",
      0},
     {"output", OPTION_OUTPUT, "FILE", 0,
-     "Write the report to FILE, not to standard error; implies --report. %p in FILE is the process. A FILE that exists "
-     "is "
-     "replaced",
+     "Write the report to FILE, not to standard error; implies --report. %p in FILE is the process, %% a %. A FILE "
+     "that "
+     "exists is replaced",
      0},
     {"fail-closed", OPTION_FAIL_CLOSED, NULL, 0,
      "Where the stack cannot be built, or the program not be seen, refuse memory; default: say so and go on", 0},

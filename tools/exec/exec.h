@@ -44,6 +44,9 @@ bool exec_find_program(const char *command, char *path, size_t room);
 /* The name of the address sanitizer's library that an ELF file is linked to. False: none. */
 bool exec_find_sanitizer(const char *path, char *name, size_t room);
 
+/* Whether a file is the loader, which can be a command: it loads the program that follows. */
+bool exec_is_loader(const char *path);
+
 /* ---- the environment (environment.c) ---- */
 
 /* Sets the variables that the library in front of the program reads, and by which it is loaded. False, with the reason

@@ -64,7 +64,7 @@ static bool has_interpreter(int file, const Elf64_Ehdr *header)
     return false;
 }
 
-static exec_sight look_at_elf(int file)
+static exec_sight look_at_elf(int file, const char *path)
 {
     Elf64_Ehdr header;
     if (pread(file, &header, sizeof header, 0) != sizeof header || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
@@ -73,7 +73,7 @@ static exec_sight look_at_elf(int file)
         return EXEC_SIGHT_FOREIGN;
     if (gives_rights(file))
         return EXEC_SIGHT_PRIVILEGED;
-    return has_interpreter(file, &header) ? EXEC_SIGHT_CLEAR : EXEC_SIGHT_STATIC;
+    return has_interpreter(file, &header) || exec_is_loader(path) ? EXEC_SIGHT_CLEAR : EXEC_SIGHT_STATIC;
 }
 
 /* Reads a script's interpreter. Of "#!/usr/bin/env python3" that is env, which is dynamic, as what it starts is. */
@@ -105,7 +105,7 @@ exec_sight exec_inspect(const char *command)
 {
     char path[PATH_MAX];
     const int file = open_last(command, path);
-    const exec_sight sight = file < 0 ? EXEC_SIGHT_CLEAR : look_at_elf(file);
+    const exec_sight sight = file < 0 ? EXEC_SIGHT_CLEAR : look_at_elf(file, path);
     if (file >= 0)
         close(file);
     return sight;

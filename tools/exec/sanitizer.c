@@ -1,4 +1,5 @@
-/* The address sanitizer's library, which refuses to run if another one is loaded before it. */
+/* What the dynamic section of a file says: the address sanitizer's library, which refuses to run if another one is
+ * loaded before it, and whether the file is the loader. */
 #include "tools/exec/exec.h"
 
 #include <elf.h>
@@ -64,28 +65,46 @@ static bool is_sanitizer(const char *name)
     return strncmp(name, "libasan.so", 10) == 0 || strncmp(name, "libclang_rt.asan", 16) == 0;
 }
 
-static bool look_through(const elf_file *elf, char *name, size_t room)
+/* glibc's, by its own name, such as "ld-linux-x86-64.so.2". */
+static bool is_loader(const char *name)
+{
+    return strncmp(name, "ld-", 3) == 0;
+}
+
+/* Finds the first name of an entry with this tag that is wanted. */
+static bool look_through(const elf_file *elf, Elf64_Sxword tag, bool (*is_wanted)(const char *name), char *name,
+                         size_t room)
 {
     Elf64_Off strings = 0;
     for (const Elf64_Dyn *entry = elf->entries; entry->d_tag != DT_NULL; entry++)
         if (entry->d_tag == DT_STRTAB && !find_offset(elf, entry->d_un.d_ptr, &strings))
             return false;
     for (const Elf64_Dyn *entry = elf->entries; strings && entry->d_tag != DT_NULL; entry++) {
-        char needed[64] = "";
-        if (entry->d_tag == DT_NEEDED &&
-            pread(elf->file, needed, sizeof needed - 1, (off_t)(strings + entry->d_un.d_val)) > 0 &&
-            is_sanitizer(needed))
-            return snprintf(name, room, "%s", needed) < (int)room;
+        char text[64] = "";
+        if (entry->d_tag == tag && pread(elf->file, text, sizeof text - 1, (off_t)(strings + entry->d_un.d_val)) > 0 &&
+            is_wanted(text))
+            return snprintf(name, room, "%s", text) < (int)room;
     }
     return false;
 }
 
-bool exec_find_sanitizer(const char *path, char *name, size_t room)
+static bool find_name(const char *path, Elf64_Sxword tag, bool (*is_wanted)(const char *name), char *name, size_t room)
 {
     elf_file elf = {.file = open(path, O_RDONLY | O_CLOEXEC)};
     if (elf.file < 0)
         return false;
-    const bool found = read_parts(&elf) && read_entries(&elf) && look_through(&elf, name, room);
+    const bool found = read_parts(&elf) && read_entries(&elf) && look_through(&elf, tag, is_wanted, name, room);
     close(elf.file);
     return found;
+}
+
+bool exec_find_sanitizer(const char *path, char *name, size_t room)
+{
+    return find_name(path, DT_NEEDED, is_sanitizer, name, room);
+}
+
+bool exec_is_loader(const char *path)
+{
+    char name[64];
+    return find_name(path, DT_SONAME, is_loader, name, sizeof name);
 }

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { OPTION_JSON = 256, OPTION_ONCE, OPTION_EVERY };
+enum { PATIENCE = 5 /* s: for the first answer */ };
 
 typedef struct top_request {
     const char *program;
@@ -107,12 +109,16 @@ static void copy_report(int file, FILE *to)
 }
 
 /* Reads a report, which the caller frees. NULL: there is no such program, it is another user's, it ended meanwhile, or
- * there is no host memory. */
-static char *read_report(const top_request *request)
+ * there is no host memory; or it is the first report, and the program, which may be stopped, does not answer. One that
+ * is stopped later is waited for. */
+static char *read_report(const top_request *request, bool is_first)
 {
     char *text = NULL;
     size_t bytes = 0;
+    const struct timeval patience = {.tv_sec = is_first ? PATIENCE : 0};
     const int file = open_connection(request);
+    if (file >= 0)
+        setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     FILE *to = file >= 0 ? open_memstream(&text, &bytes) : NULL;
     if (to && send(file, request->json ? "j" : "t", 1, MSG_NOSIGNAL) == 1)
         copy_report(file, to);
@@ -143,8 +149,8 @@ static int tell_no_answer(const top_request *request)
 {
     fprintf(
         stderr,
-        "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, and be of "
-        "this user\n",
+        "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, be of this "
+        "user, and not be stopped\n",
         request->program, request->process);
     return COMMAND_USAGE;
 }
@@ -154,7 +160,7 @@ static int show_reports(const top_request *request, char **before)
 {
     const bool is_screen = !request->once && isatty(STDOUT_FILENO);
     for (;;) {
-        char *text = read_report(request);
+        char *text = read_report(request, !*before);
         if (!text && *before)
             return COMMAND_FOUND;
         if (!text)

@@ -4,6 +4,7 @@
 #include "tools/log/log_follow.h"
 #include "tools/log/log_print.h"
 #include "tools/log/log_reader.h"
+#include "tools/plain_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -54,7 +55,9 @@ static void check_stream(struct argp_state *state, const char *text)
     bool handle = strncmp(text, "0x", 2) == 0;
     const char *digits = handle ? text + 2 : text;
     const char *set = handle ? "0123456789abcdefABCDEF" : "0123456789";
-    if (strcmp(text, "gone") != 0 && (!*digits || strspn(digits, set) != strlen(digits)))
+    errno = 0;
+    strtoull(digits, NULL, handle ? 16 : 10);
+    if (strcmp(text, "gone") != 0 && (!*digits || strspn(digits, set) != strlen(digits) || errno))
         argp_error(state, "--stream is \"%s\": expected a handle such as 0x55aa, the number of a stream, or gone",
                    text);
 }
@@ -67,7 +70,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         if (!log_filter_read_kinds(text, &to->choice.kinds))
             argp_error(state,
                        "--kind is \"%s\": expected a list of allocate, free, complete, reuse, prepare, finish, use, "
-                       "reap, trim and sync, separated by commas",
+                       "reap, trim, sync, capture, launch, upload and update, separated by commas",
                        text);
         return 0;
     case OPTION_FAILED:
@@ -130,7 +133,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"kind", OPTION_KIND, "KINDS", 0,
-     "Only these kinds, separated by commas: allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync",
+     "Only these kinds, separated by commas: allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync; "
+     "of "
+     "graphs: capture, launch, upload, update",
      0},
     {"failed", OPTION_FAILED, NULL, 0, "Only calls that failed", 0},
     {"tag", 't', "NAME", 0, "Only blocks of that tag", 0},
@@ -190,15 +195,15 @@ static bool append(whole *to, log_contents *from)
 static void say_damage(const char *program, const char *path, const log_contents *contents)
 {
     for (uint64_t i = 0; i < contents->damages && i < LOG_DAMAGES; i++)
-        fprintf(stderr, "%s: %s: %s\n", program, path, contents->damage[i].text);
+        fprintf(stderr, "%s: %s: %s\n", program, plain(path).text, contents->damage[i].text);
     if (contents->damages > LOG_DAMAGES)
-        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, path,
+        fprintf(stderr, "%s: %s: and %" PRIu64 " more places are damaged\n", program, plain(path).text,
                 contents->damages - LOG_DAMAGES);
 }
 
 static void say_refusal(const settings *from, const char *path, const log_problem *problem)
 {
-    fprintf(stderr, "%s: %s: %s%s\n", from->program, path, problem->text,
+    fprintf(stderr, "%s: %s: %s%s\n", from->program, plain(path).text, problem->text,
             problem->too_large ? "; --max-memory raises the limit" : "");
 }
 
@@ -217,7 +222,7 @@ static bool read_files(const settings *from, whole *to)
         }
         if (contents.torn)
             fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are an incomplete batch: the writer was interrupted\n",
-                    from->program, from->paths[i], contents.torn);
+                    from->program, plain(from->paths[i]).text, contents.torn);
         say_damage(from->program, from->paths[i], &contents);
         to->damages += contents.damages;
         to->dropped = contents.dropped > to->dropped ? contents.dropped : to->dropped;
@@ -311,7 +316,7 @@ static bool take_records(const log_contents *contents, void *data)
 static void say_problem(const char *path, const char *text, void *data)
 {
     const following *self = data;
-    fprintf(stderr, "%s: %s: %s\n", self->from->program, path, text);
+    fprintf(stderr, "%s: %s: %s\n", self->from->program, plain(path).text, text);
 }
 
 static bool print_followed_totals(const following *self)
@@ -343,7 +348,7 @@ static int follow_log(settings *from)
 static const struct argp usage = {options, parse, "FILE...", documentation, command_common, NULL, NULL};
 
 static const command_values values[] = {
-    {"kind", "allocate free complete reuse prepare finish use reap trim sync", false},
+    {"kind", "allocate free complete reuse prepare finish use reap trim sync capture launch upload update", false},
     {"stream", "gone", false},
     {"", NULL, true},
     {0},

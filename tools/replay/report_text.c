@@ -1,9 +1,9 @@
 /* The text report, problems last. */
 #include "tools/replay/report.h"
 
-#include "core/base/escape.h"
 #include "core/base/size_text.h"
 #include "tools/command.h"
+#include "tools/plain_text.h"
 #include "tools/size_words.h"
 
 #include <inttypes.h>
@@ -21,12 +21,9 @@ static void line(FILE *to, const char *name, const char *format, ...)
     va_end(arguments);
 }
 
-/* A text from outside: control characters are escaped. */
 static void line_of_text(FILE *to, const char *name, const char *text)
 {
-    char shown[4400];
-    strata_escape(shown, sizeof shown, text);
-    line(to, name, "%s", shown);
+    line(to, name, "%s", plain(text).text);
 }
 
 static const char *plural(uint64_t count)
@@ -39,8 +36,8 @@ static void setting(FILE *to, const report *of)
     const strata_driver_info *driver = of->driver;
     for (size_t i = 0; i < of->trace_count; i++)
         line_of_text(to, i ? "" : of->trace_count == 1 ? "trace" : "traces", of->traces[i].path);
-    line(to, "driver", "%s, CUDA %d.%d (%s)", driver->simulated ? "simulated" : command_driver_word(driver),
-         driver->version / 1000, driver->version % 1000 / 10, driver->library);
+    line(to, "driver", "%s, CUDA %d.%d (%s)", driver->simulated ? "simulated" : plain(command_driver_word(driver)).text,
+         driver->version / 1000, driver->version % 1000 / 10, plain(driver->library).text);
     line(to, "device", "%d: %s, %s", of->device->ordinal, of->device->name,
          words_of_bytes(of->device->total_bytes).text);
     line_of_text(to, "stack", of->stack);
@@ -184,14 +181,14 @@ static void layers(FILE *to, const report *of)
 static void findings(FILE *to, const replay_result *result)
 {
     for (uint32_t i = 0; i < result->failed_count; i++)
-        fprintf(to, "%s%s\n", i ? "" : "\nThe first failures:\n", result->failed[i].text);
+        fprintf(to, "%s%s\n", i ? "" : "\nThe first failures:\n", plain(result->failed[i].text).text);
     for (uint32_t i = 0; i < result->corrupted_count; i++) {
         const replay_corruption *at = &result->corrupted[i];
         fprintf(to,
                 "%s%s:%" PRIu32 ": id %" PRIu64 ", %" PRIu64 " bytes: %" PRIu64 " wrong, the first at offset %" PRIu64
                 " (pass %" PRIu32 ")\n",
-                i ? "" : "\nThe first corrupted blocks:\n", at->trace, at->line, at->id, at->bytes, at->wrong,
-                at->first, at->pass + 1);
+                i ? "" : "\nThe first corrupted blocks:\n", plain(at->trace).text, at->line, at->id, at->bytes,
+                at->wrong, at->first, at->pass + 1);
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "tools/line_reader.h"
 #include "tools/log/log_reader.h"
+#include "tools/plain_text.h"
 #include "tools/trace/trace_builder.h"
 
 #include <inttypes.h>
@@ -114,17 +115,18 @@ bool trace_read_within(const char *path, uint64_t most, trace *out, trace_proble
     line_reader *lines = malloc(sizeof *lines);
     builder.trace.path = strdup(path);
     if (!lines || !builder.trace.path) {
-        snprintf(problem->text, sizeof problem->text, "%s: out of host memory", path);
+        snprintf(problem->text, sizeof problem->text, "%.480s: out of host memory", plain(path).text);
         goto out;
     }
     if (!line_reader_open(lines, path)) {
-        snprintf(problem->text, sizeof problem->text, "%s: %s", path, lines->problem);
+        snprintf(problem->text, sizeof problem->text, "%.480s: %s", plain(path).text, lines->problem);
         goto out;
     }
     read = read_all(lines, &builder);
     problem->too_large = builder.too_large;
     if (!read)
-        snprintf(problem->text, sizeof problem->text, "%.480s:%" PRIu32 ": %s", path, lines->number, builder.reason);
+        snprintf(problem->text, sizeof problem->text, "%.480s:%" PRIu32 ": %s", plain(path).text, lines->number,
+                 builder.reason);
     line_reader_close(lines);
 out:
     free(lines);

@@ -161,7 +161,7 @@ static bool read_action(trace_builder *builder, char *text, strata_log_record *r
     }
     return trace_builder_refuse(builder,
                                 "Action is \"%.40s\": expected allocate, free, complete, reuse, prepare, "
-                                "finish, use, reap, trim or sync",
+                                "finish, use, reap, trim, sync, capture, launch, upload or update",
                                 text);
 }
 

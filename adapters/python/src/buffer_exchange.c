@@ -139,8 +139,9 @@ static bool read_request(PyObject *arguments, PyObject *keywords, export_request
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names, &stream, &version, wish, &copy) ||
         !read_stream(stream, &out->stream) || !read_version(version, &out->versioned))
         return false;
-    if (copy == Py_None || !PyObject_IsTrue(copy))
-        return true;
+    const int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+    if (copies <= 0)
+        return copies == 0;
     PyErr_SetString(PyExc_BufferError, "the memory is exported without a copy; copy it with the importing library");
     return false;
 }

@@ -174,8 +174,7 @@ static PyObject *get_stream(PyObject *object, void *ignored)
 static PyObject *get_tag(PyObject *object, void *ignored)
 {
     (void)ignored;
-    const char *name = strata_tag_name(((buffer_object *)object)->tag);
-    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+    return convert_text(strata_tag_name(((buffer_object *)object)->tag));
 }
 
 static PyObject *get_runtime(PyObject *object, void *ignored)

@@ -10,6 +10,11 @@ const char *convert_words(PyObject *text, PyObject **bytes)
     return *bytes && PyBytes_AsStringAndSize(*bytes, &words, NULL) == 0 ? words : NULL;
 }
 
+PyObject *convert_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 /* ---- streams ---- */
 
 static bool handle_of_number(PyObject *number, CUstream *out)
@@ -27,7 +32,9 @@ static bool handle_of_number(PyObject *number, CUstream *out)
 static bool handle_of_protocol(PyObject *protocol, CUstream *out)
 {
     PyObject *pair = PyCallable_Check(protocol) ? PyObject_CallObject(protocol, NULL) : Py_NewRef(protocol);
-    PyObject *number = pair ? PySequence_GetItem(pair, 1) : NULL;
+    PyObject *number = pair && PySequence_Check(pair) && PySequence_Size(pair) > 1 ? PySequence_GetItem(pair, 1) : NULL;
+    if (pair && !number && !PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "stream: __cuda_stream__ gives a version and a handle, not %R", pair);
     Py_XDECREF(pair);
     const bool done = number && handle_of_number(number, out);
     Py_XDECREF(number);
@@ -250,6 +257,10 @@ bool convert_tag(PyObject *object, strata_tag *out)
     if (!object || object == Py_None)
         return true;
     PyObject *bytes;
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "tag: expected a text, not %R", (PyObject *)Py_TYPE(object));
+        return false;
+    }
     const char *name = convert_words(object, &bytes);
     const strata_status status = name ? strata_tag_intern(name, out) : STRATA_SUCCESS;
     Py_XDECREF(bytes);

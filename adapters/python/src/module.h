@@ -69,6 +69,8 @@ bool convert_element(PyObject *object, strata_element *out);
 /* Returns a text as UTF-8 without zero bytes; *bytes holds it, and is the caller's. NULL with an exception, also for a
  * NULL `text`. */
 const char *convert_words(PyObject *text, PyObject **bytes);
+/* A text from outside, such as the environment, whose bytes outside of UTF-8 become U+FFFD. */
+PyObject *convert_text(const char *text);
 
 bool convert_tag(PyObject *object, strata_tag *out);
 bool convert_access(const char *text, strata_access *out);

@@ -21,9 +21,9 @@ static PyObject *driver_info(PyObject *module, PyObject *ignored)
     strata_status status;
     Py_BEGIN_ALLOW_THREADS status = strata_driver_get_info(&info);
     Py_END_ALLOW_THREADS if (status != STRATA_SUCCESS) return errors_raise(status);
-    return Py_BuildValue("{s:s,s:s,s:O,s:i,s:i}", "choice", info.choice, "library", info.library, "simulated",
-                         info.simulated ? Py_True : Py_False, "version", info.version, "device_count",
-                         info.device_count);
+    return Py_BuildValue("{s:N,s:N,s:O,s:i,s:i}", "choice", convert_text(info.choice), "library",
+                         convert_text(info.library), "simulated", info.simulated ? Py_True : Py_False, "version",
+                         info.version, "device_count", info.device_count);
 }
 
 static PyObject *device_info(PyObject *module, PyObject *arguments)
@@ -55,7 +55,7 @@ static PyObject *default_stack(PyObject *module, PyObject *ignored)
 {
     (void)module;
     (void)ignored;
-    return PyUnicode_FromString(strata_runtime_default_stack());
+    return convert_text(strata_runtime_default_stack());
 }
 
 static PyObject *set_mode(PyObject *module, PyObject *arguments)

@@ -109,12 +109,13 @@ PyObject *report_usage(strata_runtime *runtime)
     strata_status status;
     Py_BEGIN_ALLOW_THREADS status = strata_runtime_usage(runtime, &usage);
     Py_END_ALLOW_THREADS if (status != STRATA_SUCCESS) return errors_raise(status);
-    return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n}", "live_bytes", (Py_ssize_t)usage.live_bytes,
-                         "retired_bytes", (Py_ssize_t)usage.retired_bytes, "outstanding_bytes",
-                         (Py_ssize_t)usage.bytes_outstanding, "live_blocks", (Py_ssize_t)usage.live_blocks,
-                         "reserved_bytes", (Py_ssize_t)usage.reserved_bytes, "reserved_peak",
-                         (Py_ssize_t)usage.reserved_peak, "reserved_free", (Py_ssize_t)usage.reserved_free,
-                         "largest_free", (Py_ssize_t)usage.largest_free, "limit", (Py_ssize_t)usage.limit);
+    return Py_BuildValue(
+        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "live_bytes", PyLong_FromSize_t(usage.live_bytes), "retired_bytes",
+        PyLong_FromSize_t(usage.retired_bytes), "outstanding_bytes", PyLong_FromSize_t(usage.bytes_outstanding),
+        "live_blocks", PyLong_FromSize_t(usage.live_blocks), "reserved_bytes", PyLong_FromSize_t(usage.reserved_bytes),
+        "reserved_peak", PyLong_FromSize_t(usage.reserved_peak), "reserved_free",
+        PyLong_FromSize_t(usage.reserved_free), "largest_free", PyLong_FromSize_t(usage.largest_free), "limit",
+        PyLong_FromSize_t(usage.limit));
 }
 
 PyObject *report_limits(strata_runtime *runtime)

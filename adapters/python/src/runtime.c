@@ -72,7 +72,7 @@ PyObject *runtime_made(PyObject *module, PyObject *ignored)
         if (strata_runtime_get_if_present(device, &runtime) != STRATA_SUCCESS || !runtime)
             continue;
         PyObject *number = PyLong_FromLong(device);
-        PyObject *stack = PyUnicode_FromString(strata_stack_text(strata_runtime_stack(runtime)));
+        PyObject *stack = convert_text(strata_stack_text(strata_runtime_stack(runtime)));
         if (!number || !stack || PyDict_SetItem(all, number, stack) != 0)
             Py_CLEAR(all);
         Py_XDECREF(number);

@@ -230,7 +230,7 @@ static PyObject *get_stack(PyObject *self, void *ignored)
 {
     (void)ignored;
     strata_runtime *runtime = runtime_of((runtime_object *)self);
-    return runtime ? PyUnicode_FromString(strata_stack_text(strata_runtime_stack(runtime))) : NULL;
+    return runtime ? convert_text(strata_stack_text(strata_runtime_stack(runtime))) : NULL;
 }
 
 static PyObject *get_address(PyObject *self, void *ignored)

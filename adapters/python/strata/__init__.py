@@ -95,19 +95,30 @@ def configure(*, driver: str | None = None, stack: str | None = None, device: in
     driver  "cuda", "sim" (no GPU needed), "auto", or a library's path; STRATA_DRIVER in the environment wins
     stack   the text of the stack, such as "budget(limit=80%), statistics, pool". It is put into the environment as
             STRATA_STACK, so that child processes take it, too
-    device  makes the runtime of this device at once, so that an error in the text is raised here
+    device  makes the runtime of this device at once, so that an error in the text is raised here, and nothing is chosen
 
     An Error of the status BUSY, or a ValueError, says that it is too late.
     """
     if driver is not None:
         choose_driver(driver)
     if stack is None:
+        if device is not None:
+            runtime(device)
         return
     _check_is_early(stack)
+    before = _os.environ.get("STRATA_STACK")
     _os.environ["STRATA_STACK"] = stack
-    if device is not None:
+    if device is None:
+        return
+    try:
         runtime(device)
         _check_is_early(stack)
+    except BaseException:
+        if before is None:
+            del _os.environ["STRATA_STACK"]
+        else:
+            _os.environ["STRATA_STACK"] = before
+        raise
 
 
 def _check_is_early(stack: str) -> None:

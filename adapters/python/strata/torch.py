@@ -22,6 +22,7 @@ __all__ = ["is_used", "runtime", "use"]
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 _ERROR_BYTES = 2048
+_MOST_DEVICES = 128
 
 
 def use(stack: str | None = None, *, budget: int | str | None = None, driver: str | None = None) -> None:
@@ -66,6 +67,8 @@ def runtime(device: int = 0) -> int:
     """
     if _loaded is None:
         raise RuntimeError("call strata.torch.use() first")
+    if not 0 <= device < _MOST_DEVICES:  # PyTorch's numbers of devices have eight bits
+        raise RuntimeError(f"Strata: no device {device}")
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     address = _loaded.strata_torch_runtime(device, error, _ERROR_BYTES)
     if not address:

@@ -3,6 +3,9 @@
 #include "support/effort.h"
 #include "support/exec.h"
 
+#include <dlfcn.h>
+#include <sys/auxv.h>
+
 /* ---- the same answers ---- */
 
 static void a_program_hears_the_same_whichever_way_it_reaches_the_driver(void **state)
@@ -264,6 +267,54 @@ static void a_report_that_cannot_be_written_is_said_before_the_program_runs(void
     scratch_remove(&script);
 }
 
+/* The program is not there: what exec tries beforehand leaves no file, and no end for a pipe's reader to see. */
+static void a_program_that_does_not_run_leaves_no_report(void **state)
+{
+    (void)state;
+    char place[] = "/tmp/strata-exec-report-XXXXXX";
+    assert_non_null(mkdtemp(place));
+    const char *file = text_of("%s/report", place), *pipe = text_of("%s/pipe", place);
+    check(run_under(text_of("--output %s", file), "/no/such/program"), 127, "", "No such file");
+    assert_int_equal(access(file, F_OK), -1);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    struct pollfd reader = {.fd = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
+    assert_true(reader.fd >= 0);
+    check(run_under(text_of("--output %s", pipe), "/no/such/program"), 127, "", "No such file");
+    assert_int_equal(poll(&reader, 1, 0), 0); /* POLLHUP: a writer has been there */
+    close(reader.fd);
+    unlink(pipe);
+    rmdir(place);
+}
+
+static void a_name_of_a_report_has_marks_and_its_folder_none(void **state)
+{
+    (void)state;
+    char place[] = "/tmp/strata-exec-report-XXXXXX", before[PATH_MAX], text[OUTPUT_LIMIT];
+    assert_non_null(mkdtemp(place));
+    const char *inner = text_of("%s/50%%p", place);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(inner), 0);
+    outcome *result = run_under("--output 100%%-%d", "behaviour refused");
+    assert_int_equal(chdir(before), 0);
+    assert_outcome(result, 0, "", "");
+    assert_string_equal(result->err, "");
+    const char *written = text_of("%s/100%%-%%d", inner);
+    read_whole(written, text);
+    assert_non_null(strstr(text, "allocations: 65"));
+    unlink(written);
+    rmdir(inner);
+    rmdir(place);
+    free(result);
+}
+
+static void a_report_that_a_full_disk_loses_is_told_of(void **state)
+{
+    (void)state;
+    check(run_under("--output /dev/full", "behaviour refused"), 0, "",
+          "the report could not be written to /dev/full: No space left on device");
+}
+
 static void a_report_can_go_to_standard_output(void **state)
 {
     (void)state;
@@ -388,6 +439,9 @@ static void a_running_program_can_be_looked_at(void **state)
     const held_program held = start_holding("--report");
     check(run(text_of("top --once %d", (int)held.process)), 0, "live: 6291456 (6 MiB)", "");
     check(run(text_of("top --json %d", (int)held.process)), 0, "\"live\": 6291456", "");
+    assert_int_equal(kill(held.process, SIGSTOP), 0);
+    check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
+    assert_int_equal(kill(held.process, SIGCONT), 0);
     end_holding(&held);
     check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
 }
@@ -461,6 +515,20 @@ static void a_static_program_is_said_to_be_unseen(void **state)
         skip();
     check(run_under("", "static_program"), 0, "static\n", "is linked statically");
     check(run_under("--fail-closed", "static_program"), 126, "", "is not run (--fail-closed)");
+}
+
+/* The loader has no interpreter, as a static program has none, and loads the library all the same. */
+static void a_program_that_the_loader_is_told_to_run_is_seen(void **state)
+{
+    (void)state;
+    Dl_info loader;
+    const void *base = (const void *)getauxval(AT_BASE); /* NOLINT: an address */
+    if (!base || !dladdr(base, &loader) || access(loader.dli_fname, X_OK) != 0)
+        skip();
+    outcome *result = run_under("--report --fail-closed", text_of("%s %s/behaviour leak", loader.dli_fname, folder));
+    assert_outcome(result, 0, "", "live_blocks: 3");
+    assert_null(strstr(result->err, "statically"));
+    free(result);
 }
 
 static void a_program_with_other_rights_is_said_to_be_unseen(void **state)
@@ -670,6 +738,8 @@ static void bad_usage_says_what_to_do(void **state)
     check(run("exec --driver /bin/true -- /bin/true"), 2, "", "give /bin/true that name");
     check(run_under("--children --log x.slog", "/bin/true"), 2, "", "put %p, the process, into the name");
     check(run_under("--children --output x", "/bin/true"), 2, "", "put %p, the process, into the name");
+    check(run_under("--children --output x%%p", "/bin/true"), 2, "", "put %p, the process, into the name");
+    check(run_under("--children --log x%%p", "/bin/true"), 2, "", "put %p, the process, into the name");
     check(run_under("--mode fast", "/bin/true"), 2, "", "expected sanitizer or normal");
 }
 
@@ -694,6 +764,25 @@ static void an_option_that_cannot_work_runs_no_program(void **state)
         check(run_under(text_of("%s%s", budget, cases[i].options), "behaviour refused"), 2, "", cases[i].says);
     }
     check(run_under("--budget 4611686018427387903", "/bin/true"), 0, "", "");
+}
+
+/* The loader would take the folder for two, and find another driver or none. */
+static void a_drivers_folder_that_the_loader_cannot_be_given_is_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a:b", "a;b"};
+    char place[] = "/tmp/strata-exec-driver-XXXXXX";
+    assert_non_null(mkdtemp(place));
+    for (size_t i = 0; i < 2; i++) {
+        const char *inner = text_of("%s/%s", place, names[i]), *driver = text_of("%s/libcuda.so.1", inner);
+        assert_int_equal(mkdir(inner, 0700), 0);
+        assert_int_equal(symlink(text_of("%s/libcuda.so.1", sim_folder), driver), 0);
+        check(run(text_of("exec --driver %s -- /bin/true", driver)), 2, "",
+              text_of("--driver: %s: the loader takes no folder with a colon", inner));
+        unlink(driver);
+        rmdir(inner);
+    }
+    rmdir(place);
 }
 
 /* A program that asks for no memory has none. */
@@ -743,6 +832,9 @@ int main(void)
         cmocka_unit_test(a_report_names_libraries_and_what_is_left),
         cmocka_unit_test(a_report_can_go_to_a_file),
         cmocka_unit_test(a_report_that_cannot_be_written_is_said_before_the_program_runs),
+        cmocka_unit_test(a_program_that_does_not_run_leaves_no_report),
+        cmocka_unit_test(a_name_of_a_report_has_marks_and_its_folder_none),
+        cmocka_unit_test(a_report_that_a_full_disk_loses_is_told_of),
         cmocka_unit_test(a_report_can_go_to_standard_output),
         cmocka_unit_test(a_report_without_a_reader_changes_no_exit_status),
         cmocka_unit_test(a_forked_child_reports_nothing),
@@ -752,6 +844,7 @@ int main(void)
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
         cmocka_unit_test(a_static_program_is_said_to_be_unseen),
+        cmocka_unit_test(a_program_that_the_loader_is_told_to_run_is_seen),
         cmocka_unit_test(a_program_with_other_rights_is_said_to_be_unseen),
         cmocka_unit_test(a_newer_driver_is_passed_through),
         cmocka_unit_test(another_preloaded_library_works_beside),
@@ -768,6 +861,7 @@ int main(void)
         cmocka_unit_test(a_process_that_becomes_another_program_runs_so),
         cmocka_unit_test(bad_usage_says_what_to_do),
         cmocka_unit_test(an_option_that_cannot_work_runs_no_program),
+        cmocka_unit_test(a_drivers_folder_that_the_loader_cannot_be_given_is_refused),
         cmocka_unit_test(a_log_is_only_tried_before_the_program),
     };
     return cmocka_run_group_tests_name("exec", tests, find_folders, forget_folders);

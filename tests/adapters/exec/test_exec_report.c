@@ -172,6 +172,33 @@ static void a_running_program_shows_its_call_stacks(void **state)
     end_holding(&held);
 }
 
+/* A report that was asked for by a signal is under way when the program ends: the last one comes behind it. */
+static void the_last_report_is_whole_and_the_last(void **state)
+{
+    (void)state;
+    skip_if_sanitized(); /* a sanitizer's library has its own functions in front of the slow ones */
+    scratch_file file = scratch_write("before");
+    struct stat is = {.st_size = 1};
+    char text[OUTPUT_LIMIT];
+    setenv("LD_PRELOAD", text_of("%s/libslow_files.so", folder), 1);
+    held_program held =
+        start_holding(text_of("--output=%s", file.path), text_of("%s/behaviour hold-and-leave", folder));
+    unsetenv("LD_PRELOAD");
+    assert_int_equal(kill(held.process, SIGUSR1), 0);
+    for (int i = 0; i < 1000 && is.st_size; i++) {
+        assert_int_equal(stat(file.path, &is), 0);
+        poll(NULL, 0, 10);
+    }
+    assert_int_equal(is.st_size, 0);
+    end_holding(&held);
+    read_whole(file.path, text);
+    const char *leaks = strstr(text, "leaks:"), *last = strstr(text, "calls_of_these_were_not_seen:");
+    assert_non_null(leaks);
+    assert_non_null(last);
+    assert_null(strstr(last + 1, "calls_of_these_were_not_seen:"));
+    scratch_remove(&file);
+}
+
 /* ---- Python ---- */
 
 static char python[PATH_MAX];
@@ -522,6 +549,7 @@ int main(void)
         cmocka_unit_test(as_many_call_stacks_are_listed_as_were_asked_for),
         cmocka_unit_test(a_number_of_call_stacks_must_be_one),
         cmocka_unit_test(a_running_program_shows_its_call_stacks),
+        cmocka_unit_test(the_last_report_is_whole_and_the_last),
         cmocka_unit_test(call_stacks_have_the_lines_of_python_code),
         cmocka_unit_test(a_guard_names_the_line_of_python_code),
         cmocka_unit_test(a_refusal_is_reported_with_what_stood_against_it),

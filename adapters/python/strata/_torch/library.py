@@ -8,6 +8,21 @@ import os
 SONAME = "libstrata.so.0.1"
 
 
+class _Error(ctypes.Structure):
+    """strata_error, of strata/status.h."""
+
+    _fields_ = [
+        ("status", ctypes.c_int),
+        ("driver_code", ctypes.c_int),
+        ("driver_name", ctypes.c_char_p),
+        ("driver_call", ctypes.c_char_p),
+        ("sizes", ctypes.c_size_t * 7),
+        ("tag", ctypes.c_uint32),
+        ("generation", ctypes.c_uint64),
+        ("message", ctypes.c_char * 512),
+    ]
+
+
 def path() -> str:
     """Of the package, of STRATA_LIBRARY, or where the loader looks."""
     try:
@@ -24,5 +39,7 @@ def open_library(driver: str | None) -> ctypes.CDLL:
     except OSError as error:
         raise RuntimeError(f"Strata's library cannot be loaded: {error}") from None
     if driver is not None and library.strata_driver_choose(driver.encode()):
-        raise RuntimeError(f"the driver cannot be {driver!r}: another one is open")
+        library.strata_last_error.restype = ctypes.POINTER(_Error)
+        reason = library.strata_last_error().contents.message.decode(errors="replace")
+        raise RuntimeError(f"the driver cannot be {driver!r}: {reason}")
     return library

@@ -231,8 +231,8 @@ static void close_standard_error(void)
 
 /* ---- a program that goes on ---- */
 
-/* Says that it has memory, and ends when its input does. */
-static void hold_memory(void)
+/* Says that it has memory, and waits for the end of its input. */
+static CUdeviceptr hold(void)
 {
     CUdeviceptr block;
     char byte;
@@ -241,7 +241,17 @@ static void hold_memory(void)
     fflush(stdout);
     while (read(STDIN_FILENO, &byte, 1) > 0)
         ;
-    CHECK(DRIVER(cuMemFree)(block));
+    return block;
+}
+
+static void hold_memory(void)
+{
+    CHECK(DRIVER(cuMemFree)(hold()));
+}
+
+static void hold_and_leave(void)
+{
+    (void)hold();
 }
 
 /* ---- errors of the program ---- */
@@ -286,6 +296,7 @@ static const named_way behaviours[] = {
     {"fork", fork_with_a_driver},
     {"overrun", write_past_the_end},
     {"hold", hold_memory},
+    {"hold-and-leave", hold_and_leave},
     {"contexts", end_contexts_with_their_memory},
     {"reset-handle", reset_with_a_handle_and_a_capture},
     {"own-pool", use_a_pool_of_its_own},

@@ -50,17 +50,20 @@ static void use_multicast(void)
 }
 
 double cuNewSum(int a, double b, long c, double d, long e, long f, long g, long h, long i);
+double first_sum(int a);
 
 static void call_what_has_no_hook(void)
 {
     WIDER(cuMemAlloc, "cuMemAlloc", 2000);
     WIDER(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 12000);
     WIDER(cuNewSum, "cuNewSum", 13000);
+    WIDER(first_sum, "cuNewSum", 12000);
     CUdeviceptr_v1 first;
     CHECK(cuMemAlloc_found(&first, 17));
     CHECK(cuMemMapArrayAsync_ptsz_found(NULL, 3, 0));
     printf("first form %u, sum %.1f", first, cuNewSum_found(1, .5, 2, .25, 3, 4, 5, 6, 7));
     printf(" and %.1f\n", cuNewSum_found(1, 1, 1, 1, 1, 1, 1, 1, 1));
+    printf("the form of before: %.1f\n", first_sum_found(3));
     printf("the same by either way: %s\n", dlsym(open_cuda(), "cuNewSum") == ask("cuNewSum", 13000) ? "yes" : "no");
 }
 
