@@ -218,11 +218,12 @@ static int find_kept(void)
                : -1;
 }
 
+/* Neither waits for the reader of a pipe, nor for one that has stopped reading: the program is to end. */
 static int open_output(const char *name)
 {
     char path[PATH_MAX];
     if (strata_output_expand(name, path, sizeof path))
-        return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0);
+        return strata_output_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0);
     errno = ENAMETOOLONG;
     return -1;
 }

@@ -123,6 +123,8 @@ const char *strata_output_error(int error, char *room, size_t size)
         return "a file with several names (hard links)";
     case EPERM:
         return "not permitted, or another user's file in a folder that all users write to";
+    case ENXIO:
+        return "a pipe without a reader, or a missing device; start the reader first";
     default:
         return strerror_r(error, room, size);
     }

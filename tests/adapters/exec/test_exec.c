@@ -286,6 +286,30 @@ static void a_program_that_does_not_run_leaves_no_report(void **state)
     rmdir(place);
 }
 
+/* Without a reader the report is lost, and the program ends all the same. */
+static void a_report_can_go_to_a_named_pipe(void **state)
+{
+    (void)state;
+    char place[] = "/tmp/strata-exec-report-XXXXXX", text[OUTPUT_LIMIT];
+    assert_non_null(mkdtemp(place));
+    const char *pipe = text_of("%s/pipe", place);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    check(run_under(text_of("--output %s", pipe), "behaviour refused"), 0, "",
+          text_of("the report could not be written to %s: a pipe without a reader", pipe));
+    const int reader = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    outcome *result = run_under(text_of("--output %s", pipe), "behaviour refused");
+    assert_outcome(result, 0, "", "");
+    assert_string_equal(result->err, "");
+    const ssize_t length = read(reader, text, sizeof text - 1);
+    assert_true(length > 0);
+    text[length] = '\0';
+    assert_non_null(strstr(text, "allocations: 65"));
+    close(reader);
+    unlink(pipe);
+    rmdir(place);
+    free(result);
+}
+
 static void a_name_of_a_report_has_marks_and_its_folder_none(void **state)
 {
     (void)state;
@@ -833,6 +857,7 @@ int main(void)
         cmocka_unit_test(a_report_can_go_to_a_file),
         cmocka_unit_test(a_report_that_cannot_be_written_is_said_before_the_program_runs),
         cmocka_unit_test(a_program_that_does_not_run_leaves_no_report),
+        cmocka_unit_test(a_report_can_go_to_a_named_pipe),
         cmocka_unit_test(a_name_of_a_report_has_marks_and_its_folder_none),
         cmocka_unit_test(a_report_that_a_full_disk_loses_is_told_of),
         cmocka_unit_test(a_report_can_go_to_standard_output),
