@@ -297,6 +297,9 @@ static void output_that_is_lost_is_status_1_with_the_reason(void **state)
 {
     (void)state;
     scratch_file file = scratch_write(SMALL_TRACE), log = make_log_file("");
+    char directory[] = "/tmp/strata-command-XXXXXX"; /* another program's shared budget may be damaged, and is named */
+    assert_non_null(mkdtemp(directory));
+    setenv("STRATA_SHARED_DIR", directory, 1);
     const struct {
         const char *line;
         const scratch_file *on;
@@ -314,6 +317,8 @@ static void output_that_is_lost_is_status_1_with_the_reason(void **state)
         assert_ptr_equal(strchr(of->err, '\n') + 1, of->err + strlen(of->err)); /* once */
         free(of);
     }
+    unsetenv("STRATA_SHARED_DIR");
+    rmdir(directory);
     scratch_remove(&file);
     scratch_remove(&log);
 }
