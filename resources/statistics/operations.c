@@ -225,10 +225,10 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics
         strata_statistics_stack_uncount(self, call_stack, bytes);
     count_free(self, tag, bytes);
     strata_status status = upstream->ops->deallocate(upstream, block, stream);
-    if (scope && status != STRATA_SUCCESS)
-        atomic_store_explicit(&facts->origin, origin, memory_order_release);
     if (scope)
         strata_statistics_scope_freed(scope, bytes, status == STRATA_SUCCESS);
+    if (scope && status != STRATA_SUCCESS) /* from here on another free may take the scope, and end it */
+        atomic_store_explicit(&facts->origin, origin, memory_order_release);
     if (status == STRATA_SUCCESS)
         return status;
     if (call_stack)
