@@ -271,9 +271,12 @@ strata_status strata_future_on_answer(strata_future *future, strata_future_callb
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_future_on_answer: %s",
                            callback ? "the future has a callback" : "callback is NULL");
     future->callback_data = data;
+    service_future_hold(future); /* from here on the callback may come, and release the future */
     atomic_store_explicit(&future->callback, callback, memory_order_seq_cst);
+    strata_lock_jitter();
     atomic_thread_fence(memory_order_seq_cst); /* see service_future_publish */
     call_back(future);
+    service_future_unhold(future);
     return STRATA_SUCCESS;
 }
 

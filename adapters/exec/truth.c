@@ -132,10 +132,10 @@ static known_address *known_at(CUdeviceptr address)
 }
 
 /* Whether the entry still holds. Its owner may have no stack now, or another one, whose blocks have other identities.
- */
+ * Address 0 is none, and a device may have it while another thread notes its first block. */
 static bool is_known(const known_address *known, CUdeviceptr address)
 {
-    return known->address == address && exec_device_at((size_t)known->owner->ordinal) == known->owner &&
+    return address && known->address == address && exec_device_at((size_t)known->owner->ordinal) == known->owner &&
            strata_runtime_block_state(known->owner->runtime, known->block.id) == STRATA_BLOCK_LIVE;
 }
 

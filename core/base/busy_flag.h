@@ -42,7 +42,8 @@ static inline bool strata_busy_enter(_Atomic uint32_t *busy, const _Atomic bool 
     return strata_busy_confirm(busy, excluded);
 }
 
-/* For callers with a fallback: also fails where a full barrier would be needed. Makes no call. */
+/* For callers with a fallback: also fails where a full barrier would be needed. Makes no call, in builds with NDEBUG.
+ */
 static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const _Atomic bool *excluded)
 {
     atomic_store_explicit(busy, 1, memory_order_relaxed);

@@ -47,7 +47,7 @@ extern "C" {
  * set it with cudaGraphSetConditional: those of the capture before the node, and, for a loop, those of its body.
  * `initial`: its value at the beginning of each launch; NULL: undefined until a kernel sets it. A condition without a
  * node lets the capture's end fail. Errors: INVALID_VALUE, STREAM_CAPTURE (the stream is in no capture of the runtime,
- * or a body of that is open), STALE, UNSUPPORTED, DRIVER. */
+ * a body of that is open, or another thread ends it), STALE, UNSUPPORTED, DRIVER. */
 STRATA_API strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream, const unsigned *initial,
                                                   CUgraphConditionalHandle *out);
 

@@ -201,18 +201,29 @@ static __attribute__((noinline)) strata_status deallocate_unknown(strata_statist
     return status;
 }
 
-/* Replaces a live block's origin. False if it is another, or the block is not live: then the entry may have a later
- * block's. */
-static bool change_origin(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t from,
-                          uint64_t to)
+/* Takes a live block's scope out of its origin: one of several frees does. */
+static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t origin)
 {
     if (!strata_entry_lock(entry, generation))
         return false;
-    const bool same = atomic_load_explicit(&facts->origin, memory_order_relaxed) == from;
-    if (same)
-        atomic_store_explicit(&facts->origin, to, memory_order_release);
+    const bool has = atomic_load_explicit(&facts->origin, memory_order_relaxed) == origin;
+    if (has)
+        atomic_store_explicit(&facts->origin, strata_statistics_without_scope(origin), memory_order_release);
     strata_entry_unlock(entry);
-    return same;
+    return has;
+}
+
+/* After a refused free: counts the block in its scope again, then gives it back, since another free may take the scope
+ * from then on, and end it. False: another free has ended the block, and the entry may have a later one's origin. */
+static bool give_scope_back(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t origin,
+                            strata_statistics_scope *scope, size_t bytes)
+{
+    if (!strata_entry_lock(entry, generation))
+        return false;
+    strata_statistics_scope_freed(scope, bytes, false);
+    atomic_store_explicit(&facts->origin, origin, memory_order_release);
+    strata_entry_unlock(entry);
+    return true;
 }
 
 /* Frees a block with a scope or a call stack. */
@@ -224,18 +235,17 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics
     strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
     const strata_tag tag = strata_statistics_origin_tag(origin);
     const uint32_t call_stack = strata_statistics_origin_stack(origin);
-    const uint64_t taken = strata_statistics_without_scope(origin), generation = block->id.generation;
+    const uint64_t generation = block->id.generation;
     strata_statistics_scope *scope = NULL;
     /* One of several frees takes the block's scope. If another one succeeds, the block ends, and so does its scope. */
-    if (strata_statistics_origin_scope(origin) && change_origin(entry, facts, generation, origin, taken))
+    if (strata_statistics_origin_scope(origin) && take_scope(entry, facts, generation, origin))
         scope = strata_statistics_scope_uncount(self, strata_statistics_origin_scope(origin), bytes);
     if (call_stack)
         strata_statistics_stack_uncount(self, call_stack, bytes);
     count_free(self, tag, bytes);
     strata_status status = upstream->ops->deallocate(upstream, block, stream);
-    if (scope)
-        strata_statistics_scope_freed(
-            scope, bytes, status == STRATA_SUCCESS || !change_origin(entry, facts, generation, taken, origin));
+    if (scope && (status == STRATA_SUCCESS || !give_scope_back(entry, facts, generation, origin, scope, bytes)))
+        strata_statistics_scope_freed(scope, bytes, true);
     if (status == STRATA_SUCCESS)
         return status;
     if (call_stack)

@@ -79,7 +79,7 @@ static void a_pool_begins_with_some_buffers_and_makes_more_up_to_the_most(test_f
         acquire(pool, i);
     stats = stats_of(pool);
     assert_true(stats.in_use == 3 && stats.free == 0 && stats.total == 3 && stats.bytes == 3 * CAPACITY);
-    check_status(strata_pinned_pool_acquire(pool, 1, 5 * MILLISECOND, &taken[3]), STRATA_ERROR_TIMEOUT);
+    check_status(strata_pinned_pool_acquire(pool, 1, 100 * MILLISECOND, &taken[3]), STRATA_ERROR_TIMEOUT);
     check_last_error(STRATA_ERROR_TIMEOUT, "all 3 buffers of the pinned pool \"staging\" were in use");
     assert_null(taken[3]);
     stats = stats_of(pool);

@@ -147,6 +147,32 @@ static void a_callback_comes_once_before_or_after_the_answer(void **state)
     sem_destroy(&called);
 }
 
+static void take_and_release(strata_future *future, void *data)
+{
+    strata_answer answer;
+    if (strata_future_take(future, &answer) == STRATA_SUCCESS)
+        strata_ref_release(answer.ref);
+    strata_future_release(future);
+    sem_post(data);
+}
+
+/* The answer may come, and the callback with it, before the call that sets it returns. */
+static void a_callback_may_release_its_future(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 100 };
+    sem_t called;
+    sem_init(&called, 0, 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        strata_future *future;
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+        check_ok(strata_future_on_answer(future, take_and_release, &called));
+        while (sem_wait(&called) != 0)
+            ;
+    }
+    sem_destroy(&called);
+}
+
 typedef struct chain {
     strata_service *service;
     _Atomic int left;
@@ -434,6 +460,7 @@ static void what_is_complete_after_its_time_limit_answers_timeout(void **state)
         cmocka_unit_test(a_wrapped_buffer_goes_back_where_it_came_from),                                      \
         cmocka_unit_test(too_much_memory_fails_the_request_alone), cmocka_unit_test(an_answer_is_taken_once), \
         cmocka_unit_test(a_callback_comes_once_before_or_after_the_answer),                                   \
+        cmocka_unit_test(a_callback_may_release_its_future),                                                  \
         cmocka_unit_test(what_has_an_answer_has_left_its_place_in_the_queue_to_the_next),                     \
         cmocka_unit_test(arguments_that_are_not_the_kernels_fail_the_launch_alone),                           \
         cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),                                  \

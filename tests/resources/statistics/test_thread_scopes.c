@@ -2,6 +2,8 @@
  */
 #include "support/statistics.h"
 
+#include <unistd.h>
+
 static strata_statistics_scope *open_scope(strata_statistics_scope *around, const char *name)
 {
     strata_statistics_scope *scope;
@@ -83,6 +85,46 @@ static void phases_of_two_threads_do_not_get_each_others_bytes(void **state)
     check_counter(read_all(layer, 0).bytes, 0, read_all(layer, 0).bytes.peak, 530000);
     for (size_t i = 0; i < 2; i++)
         close_scope(phases[i].scope);
+}
+
+/* A block that keeps a closed scope, and whether a free of it was refused. */
+typedef struct refused_free {
+    strata_block block;
+    _Atomic bool refused; /* relaxed: it orders nothing */
+} refused_free;
+
+static void *free_after_refusal(void *data)
+{
+    refused_free *self = data;
+    test_make_current();
+    while (!atomic_load_explicit(&self->refused, memory_order_relaxed))
+        usleep(10);
+    return strata_resource_deallocate(top, &self->block, NULL) == STRATA_SUCCESS ? NULL : data;
+}
+
+/* For the thread sanitizer: the free that is refused leaves the scope alone once another one can take the block. */
+static void a_refused_free_leaves_the_scope_to_the_one_that_frees_the_block(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        pthread_t thread;
+        refused_free self = {0};
+        const strata_request request = {.bytes = 300, .tag = tag_a};
+        strata_statistics_scope *scope = open_scope(NULL, "closed");
+        check_ok(strata_statistics_scope_enter(layer, scope, NULL));
+        check_ok(strata_resource_allocate(top, &request, &self.block));
+        check_ok(strata_statistics_scope_enter(layer, NULL, NULL));
+        close_scope(scope);
+        strata_block wrong = self.block;
+        wrong.address += 256;
+        assert_int_equal(pthread_create(&thread, NULL, free_after_refusal, &self), 0);
+        const strata_status status = strata_resource_deallocate(top, &wrong, NULL);
+        atomic_store_explicit(&self.refused, true, memory_order_relaxed);
+        void *failed;
+        pthread_join(thread, &failed);
+        assert_int_not_equal(status, STRATA_SUCCESS);
+        assert_null(failed);
+    }
 }
 
 static void threads_that_share_a_scope_have_an_exact_peak(void **state)
@@ -335,6 +377,7 @@ int main(void)
 #define HERE(test) cmocka_unit_test_setup_teardown(test, build, end)
     const struct CMUnitTest tests[] = {
         HERE(phases_of_two_threads_do_not_get_each_others_bytes),
+        HERE(a_refused_free_leaves_the_scope_to_the_one_that_frees_the_block),
         HERE(threads_that_share_a_scope_have_an_exact_peak),
         HERE(a_task_is_in_its_scope_on_whichever_thread_it_runs),
         HERE(scopes_around_one_count_its_blocks),
