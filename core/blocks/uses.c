@@ -420,6 +420,58 @@ static strata_status record_use(strata_table *table, strata_entry *entry, const 
     return status;
 }
 
+/* ---- uses that cannot be recorded ---- */
+
+/* Adds a point, or replaces an earlier one of its timeline. False if there is no room. */
+static bool add_point(strata_more_points *more, strata_point point)
+{
+    for (uint32_t i = 0; more && i < more->count; i++)
+        if (of_timeline(more->points[i], strata_point_timeline(point))) {
+            more->points[i] = point | (more->points[i] & STRATA_POINT_WRITE);
+            return true;
+        }
+    return append(more, point);
+}
+
+static void note_uncovered(strata_entry *entry, uint64_t generation, strata_point point)
+{
+    for (bool added = false; !added;) {
+        if (!strata_entry_lock(entry, generation))
+            return;
+        added = add_point(atomic_load_explicit(&entry->more, memory_order_relaxed), point);
+        atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
+        strata_entry_unlock(entry);
+        if (!added && !reserve(entry, generation, points_to_come(entry)))
+            return;
+    }
+}
+
+/* Leaves a use uncovered whose stream may be any device's: a wait for all of them completes it. Without host memory it
+ * is missed. */
+static void leave_unidentified(strata_entry *entry, const strata_block *block, strata_access access)
+{
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        if (!device || strata_device_is_lost(device))
+            continue;
+        const strata_point point = strata_stream_leave_unidentified(device);
+        if (point)
+            note_uncovered(entry, block->id.generation,
+                           access & STRATA_ACCESS_WRITE ? point | STRATA_POINT_WRITE : point);
+    }
+}
+
+/* Waits for a stream that could not be identified, because of `failure`, or leaves the use uncovered. */
+static __attribute__((cold)) strata_status wait_or_leave(const strata_table *table, strata_entry *entry,
+                                                         const strata_block *block, CUstream handle,
+                                                         strata_access access, strata_status failure)
+{
+    const strata_status status = strata_stream_wait_instead(table->device, handle, failure);
+    if (status != STRATA_SUCCESS && strata_stream_wait_can_help(failure))
+        leave_unidentified(entry, block, access);
+    return status;
+}
+
 static strata_status record_on(strata_table *table, strata_entry *entry, const strata_block *block,
                                const strata_stream_ref *stream, strata_access access)
 {
@@ -496,11 +548,11 @@ static inline strata_status resolve_to_finish(strata_device *device, CUstream ha
 /* Finishes a use by waiting for the stream. `failure`: why the stream was not identified. */
 static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
                                                                const strata_block *block, CUstream handle,
-                                                               strata_status failure)
+                                                               strata_access access, strata_status failure)
 {
     strata_status status;
     if (is_pinned(entry, block->id.generation)) {
-        status = strata_stream_wait_instead(table->device, handle, failure);
+        status = wait_or_leave(table, entry, block, handle, access, failure);
         unpin(entry, block->id.generation);
     } else {
         status = refuse_unprepared(block);
@@ -521,7 +573,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     strata_stream_ref stream;
     strata_status status = resolve_to_finish(table->device, handle, &stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        return finish_unidentified(table, entry, block, handle, status);
+        return finish_unidentified(table, entry, block, handle, access, status);
     strata_point point = strata_timeline_now(stream.timeline);
     bool fast = finish_is_fast(entry, block->id.generation, point, access) &&
                 (stream.known ? !strata_timeline_is_early(stream.timeline) : strata_timeline_rerecord(&stream, point));
@@ -544,7 +596,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
     strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
     status = status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
-                                      : strata_stream_wait_instead(table->device, handle, status);
+                                      : wait_or_leave(table, entry, block, handle, access, status);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
