@@ -446,8 +446,8 @@ static void note_uncovered(strata_entry *entry, uint64_t generation, strata_poin
     }
 }
 
-/* Leaves a use uncovered whose stream may be any device's: a wait for all of them completes it. Without host memory it
- * is missed. */
+/* Leaves a use uncovered whose stream is not known, and may be any device's: a wait for all of them completes it.
+ * Without host memory it is missed. */
 static void leave_unidentified(strata_entry *entry, const strata_block *block, strata_access access)
 {
     for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
@@ -461,7 +461,7 @@ static void leave_unidentified(strata_entry *entry, const strata_block *block, s
     }
 }
 
-/* Waits for a stream that could not be identified, because of `failure`, or leaves the use uncovered. */
+/* For a use that could not be noted, because of `failure`: waits for its stream, or leaves it uncovered. */
 static __attribute__((cold)) strata_status wait_or_leave(const strata_table *table, strata_entry *entry,
                                                          const strata_block *block, CUstream handle,
                                                          strata_access access, strata_status failure)
@@ -472,14 +472,19 @@ static __attribute__((cold)) strata_status wait_or_leave(const strata_table *tab
     return status;
 }
 
+/* ---- recording ---- */
+
+/* *noted: the entry has the use; without its event it is uncovered. */
 static strata_status record_on(strata_table *table, strata_entry *entry, const strata_block *block,
-                               const strata_stream_ref *stream, strata_access access)
+                               const strata_stream_ref *stream, strata_access access, bool *noted)
 {
     strata_use_record record;
     strata_status status = strata_use_record_begin_on(&record, stream);
+    *noted = false;
     if (status != STRATA_SUCCESS)
         return status;
     status = record_use(table, entry, block, &record, access);
+    *noted = status == STRATA_SUCCESS;
     strata_status end = strata_use_record_end(&record);
     return status == STRATA_SUCCESS ? end : status;
 }
@@ -491,9 +496,11 @@ static strata_status record_or_wait(strata_table *table, strata_entry *entry, co
     const bool plain = stream->known && !strata_timeline_is_early(stream->timeline);
     if (!plain)
         strata_error_suppress_begin();
-    strata_status status = record_on(table, entry, block, stream, access);
+    bool noted;
+    strata_status status = record_on(table, entry, block, stream, access, &noted);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        status = strata_stream_wait_instead(table->device, stream->handle, status);
+        status = noted ? strata_stream_wait_instead(table->device, stream->handle, status)
+                       : wait_or_leave(table, entry, block, stream->handle, access, status);
     if (!plain)
         strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
