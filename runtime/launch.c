@@ -321,7 +321,6 @@ static bool prepare_captured(strata_launch *launch, strata_status *status)
         if (entries[i].ref && *status == STRATA_SUCCESS)
             strata_captured_hold(runtime, launch->stream, entries[i].ref, status);
     }
-    launch->captured = true;
     return true;
 }
 
@@ -341,7 +340,8 @@ static strata_status record_captured(strata_launch *launch)
 static strata_status prepare_all(strata_launch *launch)
 {
     strata_status captured;
-    if (prepare_captured(launch, &captured))
+    launch->captured = prepare_captured(launch, &captured); /* an earlier try may have been in another state */
+    if (launch->captured)
         return captured;
     strata_resource *top = launch->runtime->top;
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, false);

@@ -390,6 +390,30 @@ static void a_use_that_could_not_be_recorded_gives_no_graph(test_fixture *fixtur
     test_free_on(fixture, &block, stream);
 }
 
+static void a_launch_that_could_not_be_prepared_in_a_capture_is_made_after_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_launch launch;
+    begin(fixture, stream, NULL);
+    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE));
+    get_info = strata_cu.StreamGetCaptureInfo;
+    failing_calls = 1;
+    strata_cu.StreamGetCaptureInfo = get_info_or_fail;
+    const strata_status inside = strata_launch_preflight(&launch);
+    strata_cu.StreamGetCaptureInfo = get_info;
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    check_ok(strata_launch_preflight(&launch));
+    test_fill(block.address, 0x44, BYTES, stream);
+    check_ok(strata_launch_commit(&launch));
+    check_ok(strata_launch_end(&launch));
+    check_status(inside, STRATA_ERROR_DRIVER);
+    check_value(fixture, &block, 0x44, stream);
+    test_free_on(fixture, &block, stream);
+}
+
 static void a_part_without_successors_gives_no_graph(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -532,6 +556,7 @@ int main(void)
         TEST_CASE(a_block_may_be_freed_on_a_stream_that_was_forked_into_a_capture),
         TEST_CASE(a_block_of_another_runtime_is_no_block_of_the_graphs),
         TEST_CASE(a_use_that_could_not_be_recorded_gives_no_graph),
+        TEST_CASE(a_launch_that_could_not_be_prepared_in_a_capture_is_made_after_it),
         TEST_CASE(a_part_without_successors_gives_no_graph),
         TEST_CASE(a_graph_without_blocks_leaves_captures_of_other_code_alone),
         TEST_CASE(an_upload_leaves_captures_of_its_stream_alone),
