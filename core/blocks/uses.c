@@ -422,15 +422,30 @@ static strata_status record_use(strata_table *table, strata_entry *entry, const 
 
 /* ---- uses that cannot be recorded ---- */
 
-/* Adds a point, or replaces an earlier one of its timeline. False if there is no room. */
+/* Adds a point, or joins it with one of its timeline. False if there is no room. */
 static bool add_point(strata_more_points *more, strata_point point)
 {
-    for (uint32_t i = 0; more && i < more->count; i++)
-        if (of_timeline(more->points[i], strata_point_timeline(point))) {
-            more->points[i] = point | (more->points[i] & STRATA_POINT_WRITE);
-            return true;
-        }
+    for (uint32_t i = 0; more && i < more->count; i++) {
+        const strata_point other = more->points[i];
+        if (!of_timeline(other, strata_point_timeline(point)))
+            continue;
+        more->points[i] = (strata_point_epoch(other) > strata_point_epoch(point) ? other : point) |
+                          ((other | point) & STRATA_POINT_WRITE);
+        return true;
+    }
     return append(more, point);
+}
+
+/* A write becomes the last one, beside the one before, which it is not known to come after. The entry is locked. */
+static bool add_uncovered(strata_entry *entry, strata_point point)
+{
+    const entry_points now = load_points(entry);
+    if (!strata_point_writes(point))
+        return add_point(now.more, point);
+    if (!of_timeline(now.write, strata_point_timeline(point)) && !add_point(now.more, now.write))
+        return false;
+    atomic_store_explicit(&entry->last_write, point, memory_order_relaxed);
+    return true;
 }
 
 static void note_uncovered(strata_entry *entry, uint64_t generation, strata_point point)
@@ -438,7 +453,7 @@ static void note_uncovered(strata_entry *entry, uint64_t generation, strata_poin
     for (bool added = false; !added;) {
         if (!strata_entry_lock(entry, generation))
             return;
-        added = add_point(atomic_load_explicit(&entry->more, memory_order_relaxed), point);
+        added = add_uncovered(entry, point);
         atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
         strata_entry_unlock(entry);
         if (!added && !reserve(entry, generation, points_to_come(entry)))

@@ -4,6 +4,7 @@
 #include "support/fixture.h"
 #include "support/sweep.h"
 
+#include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
@@ -334,8 +335,11 @@ work_whose_stream_can_be_neither_identified_nor_waited_for_is_learnt_by_a_wait_f
         let_streams_pass_by(fixture);
         check_refused(fixture, &block, reader);
         check_last_error(STRATA_ERROR_STREAM_MISUSE, "strata_runtime_reap_pending");
+        const strata_point write = strata_uses_last_write(fixture->runtime->table, block.id);
+        assert_false(strata_point_known_complete(write));
         test_stall_release(stall);
         check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_true(strata_point_known_complete(write));
         const unsigned char *seen = test_read(fixture, &block, reader);
         test_synchronize(reader);
         check_bytes(seen, 0x33, BYTES);
