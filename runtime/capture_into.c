@@ -59,7 +59,9 @@ static strata_status run(strata_runtime *runtime, CUstream stream, strata_captur
     strata_error_suppress_end(!loaded);
     if (loaded)
         return STRATA_SUCCESS;
+    strata_error_suppress_begin(); /* the upload's error stays in force */
     strata_graph_destroy(*out);
+    strata_error_suppress_end(false);
     *out = NULL;
     return status;
 }

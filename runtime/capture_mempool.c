@@ -177,5 +177,11 @@ strata_status strata_capture_pool_deactivate(strata_capture_pool *pool)
     if (status == STRATA_SUCCESS)
         active.pool = NULL;
     unlock(status);
-    return status == STRATA_SUCCESS ? strata_capture_pool_unhold(pool) : status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_error_suppress_begin(); /* it is not active any more: what cannot be ended now is tried again by other calls
+                                    */
+    strata_capture_pool_unhold(pool);
+    strata_error_suppress_end(false);
+    return STRATA_SUCCESS;
 }

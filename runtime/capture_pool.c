@@ -3,10 +3,10 @@
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
-#include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
+#include "runtime/graph_frees.h"
 
 /* ---- making ---- */
 
@@ -170,7 +170,9 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     if (added)
         return STRATA_SUCCESS;
     strata_entry_unkeep(entry, block.id.generation);
-    strata_free_from_top_on_own_stream(runtime->top, &block);
+    strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
+    strata_graph_free_late(runtime, &block);
+    strata_error_suppress_end(false);
     return strata_fail_host_memory("a segment of a capture pool");
 }
 

@@ -72,7 +72,8 @@ strata_status strata_dlpack_count(const DLManagedTensorVersioned *managed, size_
 {
     const DLTensor *tensor = &managed->dl_tensor;
     bool overflows = false, empty = false;
-    *elements = 1;
+    int64_t count = 1; /* signed, so that no stride of a compact tensor overflows */
+    *elements = 0;
     const strata_status status = check_pointers(managed);
     if (status != STRATA_SUCCESS)
         return status;
@@ -81,13 +82,12 @@ strata_status strata_dlpack_count(const DLManagedTensorVersioned *managed, size_
             return strata_fail(STRATA_ERROR_INVALID_VALUE, "the tensor's dimension %d has %lld elements", (int)i,
                                (long long)tensor->shape[i]);
         empty = empty || tensor->shape[i] == 0;
-        overflows = __builtin_mul_overflow(*elements, (size_t)tensor->shape[i], elements) || overflows;
+        overflows = __builtin_mul_overflow(count, tensor->shape[i], &count) || overflows;
     }
-    if (empty)
-        *elements = 0;
-    return overflows && !empty
-               ? strata_fail(STRATA_ERROR_INVALID_VALUE, "the tensor has more elements than a size can hold")
-               : STRATA_SUCCESS;
+    if (overflows && !empty)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the tensor has more elements than a stride can count");
+    *elements = empty ? 0 : (size_t)count;
+    return STRATA_SUCCESS;
 }
 
 /* The stride of a dimension that has more than one element. */

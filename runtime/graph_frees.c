@@ -12,8 +12,12 @@ static strata_status free_now(strata_runtime *runtime, const strata_block *block
     strata_status status = strata_runtime_keeps(runtime, block)
                                ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
                                : strata_free_from_top_on_own_stream(runtime->top, block);
-    if (status == STRATA_ERROR_STREAM_MISUSE)
+    if (status == STRATA_ERROR_STREAM_MISUSE) {
+        const strata_error why = *strata_error_in_force();
         status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
+        if (status == STRATA_ERROR_INVALID_VALUE) /* the stream is known: the free failed for another reason */
+            status = strata_error_raise_again(&why);
+    }
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }

@@ -153,6 +153,22 @@ static strata_status note_all(const strata_graph_uses *uses, const strata_runtim
     return status;
 }
 
+/* Where no event can be recorded for all, and the stream cannot be waited for: each block's record does what it can. */
+static __attribute__((cold)) strata_status note_apart(const strata_graph_uses *uses, const strata_runtime *runtime,
+                                                      CUstream handle)
+{
+    strata_resource *top = runtime->top;
+    strata_status status = STRATA_SUCCESS;
+    strata_error_suppress_begin();
+    for (size_t i = 0; i < uses->count; i++) {
+        const strata_graph_use *use = &uses->items[i];
+        const strata_status one = forgive(use, top->ops->record_use(top, &uses->blocks[i], handle, use->access));
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 /* Notes all uses under one event. */
 static strata_status note_with_event(const strata_graph_uses *uses, const strata_runtime *runtime, CUstream handle)
 {
@@ -160,7 +176,7 @@ static strata_status note_with_event(const strata_graph_uses *uses, const strata
     strata_stream_ref stream;
     strata_status status = strata_batch_begin_or_wait(runtime->device, handle, &begun);
     if (!begun)
-        return status;
+        return status == STRATA_SUCCESS ? status : note_apart(uses, runtime, handle);
     status = strata_stream_resolve(runtime->device, handle, &stream);
     if (status == STRATA_SUCCESS)
         status = note_all(uses, runtime, &stream);

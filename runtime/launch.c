@@ -321,7 +321,6 @@ static bool prepare_captured(strata_launch *launch, strata_status *status)
         if (entries[i].ref && *status == STRATA_SUCCESS)
             strata_captured_hold(runtime, launch->stream, entries[i].ref, status);
     }
-    launch->captured = true;
     return true;
 }
 
@@ -341,7 +340,8 @@ static strata_status record_captured(strata_launch *launch)
 static strata_status prepare_all(strata_launch *launch)
 {
     strata_status captured;
-    if (prepare_captured(launch, &captured))
+    launch->captured = prepare_captured(launch, &captured); /* an earlier try may have been in another state */
+    if (launch->captured)
         return captured;
     strata_resource *top = launch->runtime->top;
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, false);
@@ -390,9 +390,10 @@ static strata_status record_all(strata_launch *launch)
     bool recording;
     strata_error_suppress_begin();
     const strata_status begun = strata_batch_begin_or_wait(launch->runtime->device, launch->stream, &recording);
-    const strata_status finished = finish_all(launch, launch->count, recording);
+    const bool apart = begun != STRATA_SUCCESS; /* each block's finish does what it can */
+    strata_status status = finish_all(launch, launch->count, recording || apart);
     const strata_status ended = recording ? strata_batch_end() : STRATA_SUCCESS;
-    const strata_status status = begun != STRATA_SUCCESS ? begun : finished != STRATA_SUCCESS ? finished : ended;
+    status = status == STRATA_SUCCESS ? ended : status;
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }

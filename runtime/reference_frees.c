@@ -50,8 +50,11 @@ static strata_status free_block(const strata_ref *whole)
     if (status != STRATA_ERROR_STREAM_MISUSE)
         return status;
     /* The handle of an unknown allocation stream may be dead: the free comes after recorded uses alone. */
-    return kept ? strata_kept_block_free(whole->runtime, &whole->block, STRATA_STREAM_GONE, false)
-                : strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE);
+    const strata_error why = *strata_error_in_force();
+    status = kept ? strata_kept_block_free(whole->runtime, &whole->block, STRATA_STREAM_GONE, false)
+                  : strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE);
+    /* Of a known stream the free failed for another reason. */
+    return status == STRATA_ERROR_INVALID_VALUE ? strata_error_raise_again(&why) : status;
 }
 
 /* Whether no other try is due: the block is freed, also if the program freed it behind the reference's back. */

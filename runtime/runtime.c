@@ -142,9 +142,9 @@ static strata_status destroy(strata_runtime *runtime)
     const bool usable = is_usable(runtime);
     strata_error unwaited = {.status = STRATA_SUCCESS};
     strata_any_stream_frees_finish(runtime);
-    status = strata_captures_discard(runtime);
-    if (status == STRATA_SUCCESS && usable)
+    if (usable) /* before what was deferred is freed */
         strata_devices_wait_if_uncovered(&unwaited);
+    status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS)
         status = free_deferred(runtime, &unwaited);
     if (status == STRATA_SUCCESS)
@@ -195,13 +195,13 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
     strata_status status = check_private(runtime);
     if (!runtime || status != STRATA_SUCCESS)
         return status;
+    strata_error unwaited = {.status = STRATA_SUCCESS};
     strata_any_stream_frees_finish(runtime);
+    if (is_usable(runtime))
+        strata_devices_wait_if_uncovered(&unwaited);
     status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_error unwaited = {.status = STRATA_SUCCESS};
-    if (is_usable(runtime))
-        strata_devices_wait_if_uncovered(&unwaited);
     status = free_deferred(runtime, &unwaited);
     if (status != STRATA_SUCCESS)
         return status;

@@ -420,14 +420,86 @@ static strata_status record_use(strata_table *table, strata_entry *entry, const 
     return status;
 }
 
+/* ---- uses that cannot be recorded ---- */
+
+/* Adds a point, or joins it with one of its timeline. False if there is no room. */
+static bool add_point(strata_more_points *more, strata_point point)
+{
+    for (uint32_t i = 0; more && i < more->count; i++) {
+        const strata_point other = more->points[i];
+        if (!of_timeline(other, strata_point_timeline(point)))
+            continue;
+        more->points[i] = (strata_point_epoch(other) > strata_point_epoch(point) ? other : point) |
+                          ((other | point) & STRATA_POINT_WRITE);
+        return true;
+    }
+    return append(more, point);
+}
+
+/* A write becomes the last one, beside the one before, which it is not known to come after. The entry is locked. */
+static bool add_uncovered(strata_entry *entry, strata_point point)
+{
+    const entry_points now = load_points(entry);
+    if (!strata_point_writes(point))
+        return add_point(now.more, point);
+    if (!of_timeline(now.write, strata_point_timeline(point)) && !add_point(now.more, now.write))
+        return false;
+    atomic_store_explicit(&entry->last_write, point, memory_order_relaxed);
+    return true;
+}
+
+static void note_uncovered(strata_entry *entry, uint64_t generation, strata_point point)
+{
+    for (bool added = false; !added;) {
+        if (!strata_entry_lock(entry, generation))
+            return;
+        added = add_uncovered(entry, point);
+        atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
+        strata_entry_unlock(entry);
+        if (!added && !reserve(entry, generation, points_to_come(entry)))
+            return;
+    }
+}
+
+/* Leaves a use uncovered whose stream is not known, and may be any device's: a wait for all of them completes it.
+ * Without host memory it is missed. */
+static void leave_unidentified(strata_entry *entry, const strata_block *block, strata_access access)
+{
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        if (!device || strata_device_is_lost(device))
+            continue;
+        const strata_point point = strata_stream_leave_unidentified(device);
+        if (point)
+            note_uncovered(entry, block->id.generation,
+                           access & STRATA_ACCESS_WRITE ? point | STRATA_POINT_WRITE : point);
+    }
+}
+
+/* For a use that could not be noted, because of `failure`: waits for its stream, or leaves it uncovered. */
+static __attribute__((cold)) strata_status wait_or_leave(const strata_table *table, strata_entry *entry,
+                                                         const strata_block *block, CUstream handle,
+                                                         strata_access access, strata_status failure)
+{
+    const strata_status status = strata_stream_wait_instead(table->device, handle, failure);
+    if (status != STRATA_SUCCESS && strata_stream_wait_can_help(failure))
+        leave_unidentified(entry, block, access);
+    return status;
+}
+
+/* ---- recording ---- */
+
+/* *noted: the entry has the use; without its event it is uncovered. */
 static strata_status record_on(strata_table *table, strata_entry *entry, const strata_block *block,
-                               const strata_stream_ref *stream, strata_access access)
+                               const strata_stream_ref *stream, strata_access access, bool *noted)
 {
     strata_use_record record;
     strata_status status = strata_use_record_begin_on(&record, stream);
+    *noted = false;
     if (status != STRATA_SUCCESS)
         return status;
     status = record_use(table, entry, block, &record, access);
+    *noted = status == STRATA_SUCCESS;
     strata_status end = strata_use_record_end(&record);
     return status == STRATA_SUCCESS ? end : status;
 }
@@ -439,9 +511,11 @@ static strata_status record_or_wait(strata_table *table, strata_entry *entry, co
     const bool plain = stream->known && !strata_timeline_is_early(stream->timeline);
     if (!plain)
         strata_error_suppress_begin();
-    strata_status status = record_on(table, entry, block, stream, access);
+    bool noted;
+    strata_status status = record_on(table, entry, block, stream, access, &noted);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        status = strata_stream_wait_instead(table->device, stream->handle, status);
+        status = noted ? strata_stream_wait_instead(table->device, stream->handle, status)
+                       : wait_or_leave(table, entry, block, stream->handle, access, status);
     if (!plain)
         strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
@@ -496,11 +570,11 @@ static inline strata_status resolve_to_finish(strata_device *device, CUstream ha
 /* Finishes a use by waiting for the stream. `failure`: why the stream was not identified. */
 static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
                                                                const strata_block *block, CUstream handle,
-                                                               strata_status failure)
+                                                               strata_access access, strata_status failure)
 {
     strata_status status;
     if (is_pinned(entry, block->id.generation)) {
-        status = strata_stream_wait_instead(table->device, handle, failure);
+        status = wait_or_leave(table, entry, block, handle, access, failure);
         unpin(entry, block->id.generation);
     } else {
         status = refuse_unprepared(block);
@@ -521,7 +595,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     strata_stream_ref stream;
     strata_status status = resolve_to_finish(table->device, handle, &stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        return finish_unidentified(table, entry, block, handle, status);
+        return finish_unidentified(table, entry, block, handle, access, status);
     strata_point point = strata_timeline_now(stream.timeline);
     bool fast = finish_is_fast(entry, block->id.generation, point, access) &&
                 (stream.known ? !strata_timeline_is_early(stream.timeline) : strata_timeline_rerecord(&stream, point));
@@ -544,7 +618,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
     strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
     status = status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
-                                      : strata_stream_wait_instead(table->device, handle, status);
+                                      : wait_or_leave(table, entry, block, handle, access, status);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }

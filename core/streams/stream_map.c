@@ -157,6 +157,22 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
     return STRATA_SUCCESS;
 }
 
+/* The driver gives no such id, and make_identity none either. */
+static uint64_t identity_of_unidentified(const strata_device *device)
+{
+    return UINT64_MAX - (uint64_t)device->ordinal;
+}
+
+strata_point strata_stream_leave_unidentified(strata_device *device)
+{
+    bool is_new;
+    strata_lock_take(&map_lock); /* until the point is taken: a sweep would retire the timeline */
+    strata_timeline *timeline = strata_unknown_find_or_take(device, identity_of_unidentified(device), &is_new);
+    const strata_point point = timeline ? strata_timeline_leave_uncovered(timeline) : 0;
+    strata_lock_release(&map_lock);
+    return point;
+}
+
 /* ---- registering ---- */
 
 /* A stream that was used before its registration keeps its timeline. map_lock is held. */

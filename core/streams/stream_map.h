@@ -24,6 +24,10 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
 }
 
+/* For submitted work whose stream could be neither identified nor waited for: a point that only a wait for the device
+ * completes, of a timeline that all such work shares. 0: no timeline is left, or no host memory. */
+strata_point strata_stream_leave_unidentified(strata_device *device);
+
 /* Whether the handle names the stream with the id. False also while the stream is being captured, and if the driver
  * does not say. Raises nothing. */
 static inline bool strata_stream_has_id(CUstream handle, uint64_t id)

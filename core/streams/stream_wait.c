@@ -6,9 +6,7 @@
 
 #include <strata/resource.h>
 
-/* What was refused for want of memory, of a timeline or of an event can be waited for all the same. With another status
- * the stream cannot be waited for either, or the call was wrong. */
-static bool waiting_can_help(strata_status why)
+bool strata_stream_wait_can_help(strata_status why)
 {
     return why == STRATA_ERROR_OUT_OF_HOST_MEMORY || why == STRATA_ERROR_BUSY || why == STRATA_ERROR_DRIVER ||
            why == STRATA_ERROR_OUT_OF_MEMORY;
@@ -16,7 +14,7 @@ static bool waiting_can_help(strata_status why)
 
 strata_status strata_stream_wait_instead(strata_device *device, CUstream handle, strata_status why)
 {
-    if (!waiting_can_help(why))
+    if (!strata_stream_wait_can_help(why))
         return why;
     strata_error_aside aside; /* `why` stays the error of this thread, suppressed or not */
     strata_error_set_aside(&aside);

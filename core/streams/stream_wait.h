@@ -8,8 +8,13 @@
  * strata_runtime_stream_synchronize. */
 strata_status strata_stream_wait(strata_device *device, CUstream handle);
 
+/* Whether work that could not be recorded, because of `why`, can be waited for all the same: what was refused for want
+ * of memory, of a timeline or of an event. With another status the stream cannot be waited for either, or the call was
+ * wrong. */
+bool strata_stream_wait_can_help(strata_status why);
+
 /* For submitted work that cannot be recorded, because of `why`: waits for it instead, where waiting can help. Returns
- * SUCCESS, or `why`; later users of the memory may then miss the work. The caller's attempt is suppressed, and its
+ * SUCCESS, or `why`; the work is then to be left uncovered. The caller's attempt is suppressed, and its
  * error raised if this returns one. */
 strata_status strata_stream_wait_instead(strata_device *device, CUstream handle, strata_status why);
 

@@ -375,6 +375,16 @@ static void leave_uncovered(strata_timeline *timeline, uint64_t epoch)
     atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_release);
 }
 
+strata_point strata_timeline_leave_uncovered(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock);
+    const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    timeline->of_device = true;
+    leave_uncovered(timeline, epoch);
+    strata_spin_release(&timeline->lock);
+    return strata_point_make(timeline->number, epoch);
+}
+
 /* Waits for the stream, since no event could be recorded. If that fails, the work is left without an event. The lock is
  * held. */
 static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)

@@ -216,6 +216,10 @@ void strata_timelines_show_completed(strata_device *device);
  * event again. If no event can be recorded, waits for the stream on the host. The lock is held. */
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle);
 
+/* For work that was left without an event on a stream which no call identifies: the timeline's point until now, which a
+ * wait for its device completes. */
+strata_point strata_timeline_leave_uncovered(strata_timeline *timeline);
+
 /* Ends an epoch that an event covers so far: later use records need another event. The lock is held. */
 void strata_timeline_close(strata_timeline *timeline);
 

@@ -1,5 +1,6 @@
 /* What a capture may use again: the walks of its graph, and the cutting of its memory. */
 #include "support/captures.h"
+#include "support/faults.h"
 #include "support/graphs.h"
 #include "support/sweep.h"
 
@@ -240,6 +241,29 @@ static void a_request_without_host_memory_gives_back_what_it_took_in_order(test_
         nth++;
     assert_true(nth > 2);
     test_stream_close(fixture, fork);
+}
+
+/* And whose free fails, too. */
+static void a_segment_for_which_host_memory_lacks_is_freed_later(test_fixture *fixture)
+{
+    if (!test_owner_is(fixture, "async") && !test_owner_is(fixture, "direct"))
+        return; /* others free nothing of the driver then */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block;
+    if (test_is_swept())
+        return;
+    begin(fixture, stream, NULL);
+    const size_t before = live_blocks(fixture);
+    test_fault_begin(TEST_FAULT_FREE, 1, false, CUDA_ERROR_UNKNOWN);
+    refused = sizeof(strata_capture_segment);
+    const strata_status status = strata_runtime_allocate(fixture->runtime, BYTES, stream, &block);
+    refused = 0;
+    assert_int_equal(test_fault_end(), 1);
+    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
 }
 
 /* ---- the stream of a pool ---- */
@@ -546,6 +570,7 @@ int main(void)
                                       TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
                                       TEST_CASE(a_graph_has_each_of_many_blocks_once),
                                       TEST_CASE(a_request_without_host_memory_gives_back_what_it_took_in_order),
+                                      TEST_CASE(a_segment_for_which_host_memory_lacks_is_freed_later),
                                       TEST_CASE(blocks_are_found_in_a_map_that_is_too_full),
                                       TEST_CASE(a_request_does_not_fail_with_the_end_of_a_stream_that_it_does_not_need),
                                       TEST_CASE(a_spare_block_is_not_found),

@@ -1,6 +1,7 @@
 /* Capture pools whose driver pool is the device's current one for a time. */
 #include "support/captures.h"
 #include "support/graphs.h"
+#include "support/refusals.h"
 #include "support/sweep.h"
 
 static CUdevice device(void)
@@ -115,6 +116,24 @@ static void an_active_pool_outlives_its_handle(test_fixture *fixture)
     assert_ptr_equal(current(), before);
 }
 
+/* The pool is ended later: it is not active all the same, and may be gone by the next call. */
+static void a_deactivation_reports_no_error_of_its_pools_end(test_fixture *fixture)
+{
+    if (!test_sim_control() || test_is_swept())
+        return; /* the simulated driver fails on purpose */
+    strata_capture_pool *pool = make_pool(fixture);
+    const CUmemoryPool before = current();
+    activate(pool);
+    check_ok(release_pool(pool));
+    test_refuse("cuMemPoolDestroy", 1, 1, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_capture_pool_deactivate(pool);
+    test_refuse_no_more();
+    active = NULL;
+    check_ok(status);
+    assert_ptr_equal(current(), before);
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* ends the pool */
+}
+
 static CUmemoryPool make_mempool(void)
 {
     CUmemoryPool pool;
@@ -161,6 +180,7 @@ int main(void)
         TEST_CASE(memory_of_other_code_comes_from_the_active_pool_and_stays_there),
         TEST_CASE(one_pool_is_active_at_a_time),
         TEST_CASE(an_active_pool_outlives_its_handle),
+        TEST_CASE(a_deactivation_reports_no_error_of_its_pools_end),
         TEST_CASE(a_pool_that_other_code_makes_current_stays),
         TEST_CASE(captures_go_on_while_a_pool_is_activated_and_ended),
     };

@@ -692,6 +692,20 @@ static void a_stale_foreign_reference_gives_its_tensor_back(test_fixture *fixtur
     assert_int_equal(other.deleted, 1);
 }
 
+/* Strides are signed: they count to half of what a size holds. */
+static void more_elements_than_a_stride_can_count_are_refused(test_fixture *fixture)
+{
+    strata_ref *ref;
+    DLTensor *tensor = &other_tensor()->dl_tensor;
+    tensor->shape[0] = INT64_C(1) << 62;
+    tensor->shape[1] = 1;
+    tensor->shape[2] = 2;
+    tensor->strides[0] = tensor->strides[1] = 2;
+    tensor->strides[2] = 1;
+    check_status(strata_ref_import_dlpack(fixture->runtime, &other.tensor, &ref), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "more elements");
+}
+
 /* UNSUPPORTED first, then INVALID_VALUE, then WRONG_DEVICE. */
 static void change_tensor(DLTensor *tensor, int which)
 {
@@ -782,6 +796,7 @@ int main(void)
         TEST_CASE(memory_of_the_stack_that_comes_back_is_tracked_as_before),
         TEST_CASE(a_read_only_tensor_is_not_written),
         TEST_CASE(a_stale_foreign_reference_gives_its_tensor_back),
+        TEST_CASE(more_elements_than_a_stride_can_count_are_refused),
         TEST_CASE(a_tensor_that_no_reference_can_have_stays_the_callers),
     };
     test_before_clearing = clear_away;

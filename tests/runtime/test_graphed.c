@@ -5,6 +5,7 @@
 #include "support/beside.h"
 #include "support/faults.h"
 #include "support/graphs.h"
+#include "support/stall.h"
 #include "support/sweep.h"
 
 /* What the functions of a case work on. */
@@ -385,6 +386,88 @@ static void a_function_outlives_the_stream_that_it_was_made_on(test_fixture *fix
     assert_int_equal(live_blocks(fixture), before);
 }
 
+static strata_entry_table real_entries; /* while some are replaced */
+
+static CUresult CUDAAPI refuse_identity(CUstream stream, unsigned long long *id)
+{
+    (void)stream;
+    (void)id;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_wait(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* From then on streams can neither be identified nor waited for. */
+static void know_no_stream(void)
+{
+    strata_cu.StreamGetId = refuse_identity;
+    strata_cu.StreamSynchronize = refuse_wait;
+}
+
+static CUresult CUDAAPI fill_for_the_last_time(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
+{
+    know_no_stream();
+    return real_entries.MemsetD8Async(address, value, bytes, stream);
+}
+
+static CUresult CUDAAPI copy_for_the_last_time(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    know_no_stream();
+    return real_entries.MemcpyDtoDAsync(to, from, bytes, stream);
+}
+
+static strata_status pass_on(strata_runtime *runtime, CUstream stream, const strata_block *inputs,
+                             const strata_block *outputs, void *data)
+{
+    const scene *self = data;
+    (void)runtime;
+    copy(self->fixture, &outputs[0], &inputs[0], stream);
+    return STRATA_SUCCESS;
+}
+
+/* Blocks that the function has filled, or copied to, and whose use could not be noted, are freed after it. */
+static void work_that_cannot_be_noted_is_over_before_the_blocks_are_freed(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    const strata_block *outputs;
+    options.body = pass_on;
+    if (test_is_swept())
+        return; /* which makes other calls fail, or forgets them: these fail already */
+    if (test_owner_is(fixture, "direct"))
+        return; /* its frees wait for the device */
+    strata_block input = test_allocate(fixture, BYTES, stream);
+    const strata_block inputs[] = {input, {0}};
+    const size_t before = live_blocks(fixture);
+    kept_runtime = fixture->runtime;
+    for (int called = 0; called <= 1; called++) {
+        strata_status status =
+            called ? strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept) : STRATA_SUCCESS;
+        check_ok(status);
+        test_stall *stall = test_stall_begin(stream);
+        real_entries = strata_cu;
+        strata_cu.MemsetD8Async = fill_for_the_last_time;
+        strata_cu.MemcpyDtoDAsync = copy_for_the_last_time;
+        status = called ? strata_graphed_call(graphed_kept, stream, inputs, &outputs)
+                        : strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept);
+        strata_cu = real_entries;
+        const strata_status destroyed = destroy_graphed();
+        const size_t left = live_blocks(fixture);
+        test_stall_end(stall);
+        check_status(status, STRATA_ERROR_DRIVER);
+        assert_int_equal(destroyed == STRATA_SUCCESS, !called); /* the creation has given up what it made */
+        assert_true(left > before);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(live_blocks(fixture), before);
+    }
+    test_free_on(fixture, &input, stream);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -399,6 +482,7 @@ int main(void)
         TEST_CASE(samples_are_what_the_warm_ups_see),
         TEST_CASE(a_function_that_fails_leaves_nothing_behind),
         TEST_CASE(a_function_outlives_the_stream_that_it_was_made_on),
+        TEST_CASE(work_that_cannot_be_noted_is_over_before_the_blocks_are_freed),
     };
     enum { RESOURCES = 3 }; /* swept; the others are decorated */
     static const char *const stacks[] = {

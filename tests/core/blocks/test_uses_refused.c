@@ -2,7 +2,9 @@
  * left behind or forgotten. */
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
+#include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
@@ -308,6 +310,46 @@ static void work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pe
     assert_int_equal(test_calls_of(&calls, "cuMemAlloc"), 0);
 }
 
+/* The use is noted all the same, as one of which only a wait for the device tells that it is complete. */
+static void
+work_whose_stream_can_be_neither_identified_nor_waited_for_is_learnt_by_a_wait_for_the_device(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* which makes other calls fail, or forgets them: these fail already */
+    for (int prepared = 0; prepared < 2; prepared++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, reader);
+        if (prepared)
+            check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+        else
+            test_order_after(stream, reader);
+        test_stall *stall = test_stall_begin(stream);
+        test_fill(block.address, 0x33, BYTES, stream);
+        test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, true, CUDA_ERROR_UNKNOWN);
+        strata_cu.StreamSynchronize = refuse_to_synchronize;
+        const strata_status status =
+            prepared ? finish(fixture, &block, stream, STRATA_ACCESS_WRITE)
+                     : strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE);
+        test_fault_end();
+        check_status(status, STRATA_ERROR_DRIVER);
+        let_streams_pass_by(fixture);
+        check_refused(fixture, &block, reader);
+        check_last_error(STRATA_ERROR_STREAM_MISUSE, "strata_runtime_reap_pending");
+        const strata_point write = strata_uses_last_write(fixture->runtime->table, block.id);
+        assert_false(strata_point_known_complete(write));
+        test_stall_release(stall);
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_true(strata_point_known_complete(write));
+        const unsigned char *seen = test_read(fixture, &block, reader);
+        test_synchronize(reader);
+        check_bytes(seen, 0x33, BYTES);
+        test_stall_end(stall);
+        test_free_on(fixture, &block, reader);
+        test_stream_close(fixture, stream);
+        test_stream_close(fixture, reader);
+    }
+}
+
 /* The device of a stream is certain once an event of it was recorded there. */
 static void work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device(test_fixture *fixture)
 {
@@ -580,6 +622,7 @@ int main(void)
         TEST_CASE(work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event),
         TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
         TEST_CASE(work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending),
+        TEST_CASE(work_whose_stream_can_be_neither_identified_nor_waited_for_is_learnt_by_a_wait_for_the_device),
         TEST_CASE(work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device),
         TEST_CASE(work_after_a_wait_for_the_device_is_waited_for_again),
         TEST_CASE(a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for),
