@@ -3,17 +3,53 @@
 
 #include "adapters/exec/python.h"
 #include "core/base/call_stack.h"
+#include "driver/driver.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
-/* Called when the driver is open: a report that is arranged after the driver's start comes before its end. */
+/* ---- the end ---- */
+
+static void report_last(void)
+{
+    if (strata_driver_is_open())
+        exec_report_last();
+}
+
+/* The report comes just before the end of the driver. */
+static void arrange_end(void)
+{
+    strata_driver_watch_exit();
+    if (exec_settings_now.report != EXEC_REPORT_NONE && atexit(report_last) != 0)
+        exec_say("there will be no report at the end: out of host memory");
+}
+
+static void watch_end(void)
+{
+    static pthread_once_t arranged = PTHREAD_ONCE_INIT;
+    pthread_once(&arranged, arrange_end);
+}
+
+/* Exit handlers of the program, and the ends of its static objects, that come before the driver's end free memory and
+ * allocate it. The driver's own handler is registered by cuInit, and Strata's right after it: later ones would come
+ * before the end of an object that was made between cuInit and the first request. */
+EXEC_EXPORT CUresult CUDAAPI cuInit(unsigned flags)
+{
+    const CUresult result = EXEC_CALL(cuInit, flags);
+    if (result == CUDA_SUCCESS && exec_is_wanted())
+        watch_end();
+    return result;
+}
+
+/* ---- the beginning ---- */
+
+/* Called when the driver is open. */
 static void arrange_report(void)
 {
     exec_python_look();
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
-    if (atexit(exec_report_last) != 0)
-        exec_say("there will be no report at the end: out of host memory");
+    watch_end(); /* where cuInit was called past its hook */
     exec_caches_start();
     exec_live_start();
 }

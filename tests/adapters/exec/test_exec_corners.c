@@ -454,6 +454,14 @@ static void a_thread_that_the_last_wait_left_behind_keeps_no_process_alive(void 
           "made no last check before its context ended");
 }
 
+static void exit_handlers_of_after_cuinit_free_as_without(void **state)
+{
+    (void)state;
+    check(run_under("", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
+    check(run_under("--report", "corners exit-handler"), 0, "free: 0, again: 1\n", "live_blocks: 0");
+    check(run_under("--guard", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +513,7 @@ int main(void)
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
+        cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

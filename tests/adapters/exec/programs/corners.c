@@ -549,6 +549,23 @@ static void fork_beside_threads(void)
     printf("\nall children ended\n");
 }
 
+/* ---- the end ---- */
+
+static CUdeviceptr held_to_the_end;
+
+static void free_at_the_end(void)
+{
+    const CUresult freed = DRIVER(cuMemFree)(held_to_the_end), twice = DRIVER(cuMemFree)(held_to_the_end);
+    printf("free: %d, again: %d\n", (int)freed, (int)twice);
+}
+
+/* The exit handler is registered after cuInit, and so runs before the driver's; the first request comes later. */
+static void free_in_an_exit_handler(void)
+{
+    CHECK(atexit(free_at_the_end));
+    CHECK(DRIVER(cuMemAlloc)(&held_to_the_end, MIB));
+}
+
 static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
@@ -567,6 +584,7 @@ static const named_way corners[] = {
     {"descriptors", wait_without_descriptors},
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
+    {"exit-handler", free_in_an_exit_handler},
 };
 
 int main(int count, char **arguments)
