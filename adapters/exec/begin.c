@@ -17,17 +17,17 @@ static void report_last(void)
 }
 
 /* The report comes just before the end of the driver. */
-static void arrange_end(void)
+static void arrange_exit(void)
 {
     strata_driver_watch_exit();
     if (exec_settings_now.report != EXEC_REPORT_NONE && atexit(report_last) != 0)
         exec_say("there will be no report at the end: out of host memory");
 }
 
-static void watch_end(void)
+static void watch_exit(void)
 {
     static pthread_once_t arranged = PTHREAD_ONCE_INIT;
-    pthread_once(&arranged, arrange_end);
+    pthread_once(&arranged, arrange_exit);
 }
 
 /* Exit handlers of the program, and the ends of its static objects, that come before the driver's end free memory and
@@ -37,7 +37,7 @@ EXEC_EXPORT CUresult CUDAAPI cuInit(unsigned flags)
 {
     const CUresult result = EXEC_CALL(cuInit, flags);
     if (result == CUDA_SUCCESS && exec_is_wanted())
-        watch_end();
+        watch_exit();
     return result;
 }
 
@@ -49,7 +49,7 @@ static void arrange_report(void)
     exec_python_look();
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
-    watch_end(); /* where cuInit was called past its hook */
+    watch_exit(); /* where cuInit was called past its hook */
     exec_caches_start();
     exec_live_start();
 }

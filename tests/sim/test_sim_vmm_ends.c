@@ -248,8 +248,7 @@ static int close_and_go_on(void)
     char seen[64] = "";
     begin(STRATA_SIM_EARLY);
     const CUmemGenericAllocationHandle before = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
-    const CUmemGenericAllocationHandle shared =
-        test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    const CUmemGenericAllocationHandle shared = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     const CUdeviceptr range = test_sim_reserve(3 * TEST_PAGE);
     test_sim_map(range, TEST_PAGE, before);
     const int number = close_the_drivers();
