@@ -454,6 +454,12 @@ static void a_thread_that_the_last_wait_left_behind_keeps_no_process_alive(void 
           "made no last check before its context ended");
 }
 
+static void a_request_that_would_wait_for_ever_is_out_of_memory(void **state)
+{
+    (void)state;
+    check(run_under("--stack budget(limit=100MiB,wait=live),direct", "corners deadlock"), 0, "refused: 2\n", "");
+}
+
 static void exit_handlers_of_after_cuinit_free_as_without(void **state)
 {
     (void)state;
@@ -513,6 +519,7 @@ int main(void)
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
+        cmocka_unit_test(a_request_that_would_wait_for_ever_is_out_of_memory),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);

@@ -549,6 +549,38 @@ static void fork_beside_threads(void)
     printf("\nall children ended\n");
 }
 
+/* ---- refusals ---- */
+
+static pthread_barrier_t both;
+
+/* Both threads hold 40 MiB and ask for 40 more. Prints what the one is told that is refused. */
+static void *hold_and_ask(void *context)
+{
+    CUdeviceptr held, more;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemAlloc)(&held, 40 * MIB));
+    pthread_barrier_wait(&both);
+    const CUresult result = DRIVER(cuMemAlloc)(&more, 40 * MIB);
+    if (result != CUDA_SUCCESS)
+        printf("refused: %d\n", (int)result);
+    else
+        CHECK(DRIVER(cuMemFree)(more));
+    CHECK(DRIVER(cuMemFree)(held));
+    return NULL;
+}
+
+static void wait_for_one_another(void)
+{
+    CUcontext context;
+    pthread_t threads[2];
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_barrier_init(&both, NULL, 2));
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, hold_and_ask, context));
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL));
+}
+
 /* ---- the end ---- */
 
 static CUdeviceptr held_to_the_end;
@@ -584,6 +616,7 @@ static const named_way corners[] = {
     {"descriptors", wait_without_descriptors},
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
+    {"deadlock", wait_for_one_another},
     {"exit-handler", free_in_an_exit_handler},
 };
 
