@@ -3,16 +3,40 @@
 
 #include "adapters/exec/python.h"
 #include "core/base/call_stack.h"
+#include "core/base/error.h"
 #include "driver/driver.h"
+
+#include <strata/control.h>
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the end ---- */
 
+/* Of what a full disk has refused until now; the last records are written later. */
+static void say_what_log_lacks(const exec_device *device)
+{
+    strata_stack *stack = strata_runtime_stack(device->runtime);
+    uint64_t error = 0, dropped = 0;
+    strata_error_suppress_begin();
+    if (strata_control(stack, "logging.write_error", &error, NULL) != STRATA_SUCCESS ||
+        strata_control(stack, "logging.dropped_records", &dropped, NULL) != STRATA_SUCCESS)
+        error = 0;
+    strata_error_suppress_end(false);
+    if (error)
+        exec_say("the log of device %d is incomplete: %s; %llu records are missing so far", device->ordinal,
+                 strerror((int)error), (unsigned long long)dropped);
+}
+
 static void report_last(void)
 {
-    if (strata_driver_is_open())
+    exec_device *device;
+    if (!strata_driver_is_open())
+        return;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        say_what_log_lacks(device);
+    if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_report_last();
 }
 
@@ -20,7 +44,7 @@ static void report_last(void)
 static void arrange_exit(void)
 {
     strata_driver_watch_exit();
-    if (exec_settings_now.report != EXEC_REPORT_NONE && atexit(report_last) != 0)
+    if (atexit(report_last) != 0 && exec_settings_now.report != EXEC_REPORT_NONE)
         exec_say("there will be no report at the end: out of host memory");
 }
 
@@ -47,9 +71,9 @@ EXEC_EXPORT CUresult CUDAAPI cuInit(unsigned flags)
 static void arrange_report(void)
 {
     exec_python_look();
+    watch_exit(); /* where cuInit was called past its hook */
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
-    watch_exit(); /* where cuInit was called past its hook */
     exec_caches_start();
     exec_live_start();
 }

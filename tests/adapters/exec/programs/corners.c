@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -581,6 +582,22 @@ static void wait_for_one_another(void)
         CHECK(pthread_join(threads[i], NULL));
 }
 
+/* Files grow no further, as on a full disk. */
+static void fill_the_log(void)
+{
+    CUdeviceptr block, first;
+    CHECK(DRIVER(cuMemAlloc)(&first, MIB));
+    CHECK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 4096, .rlim_max = RLIM_INFINITY}));
+    for (int i = 0; i < 50000; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&block, 1000));
+        CHECK(DRIVER(cuMemFree)(block));
+        if (i % 1000 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    CHECK(DRIVER(cuMemFree)(first));
+    puts("as without");
+}
+
 /* ---- the end ---- */
 
 static CUdeviceptr held_to_the_end;
@@ -617,6 +634,7 @@ static const named_way corners[] = {
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
+    {"full-log", fill_the_log},
     {"exit-handler", free_in_an_exit_handler},
 };
 
