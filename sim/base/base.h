@@ -101,7 +101,10 @@ typedef struct sim_state {
 extern sim_state sim;
 
 CUresult sim_phase_error(void); /* CUDA_SUCCESS while the driver runs */
-bool sim_ended(void);           /* without the lock */
+/* Takes the lock. False: the calling thread holds it, and a signal handler that has interrupted it calls; a wait would
+ * never end. */
+bool sim_lock(void);
+bool sim_ended(void); /* without the lock */
 
 /* ---- entry.c ---- */
 
