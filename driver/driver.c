@@ -95,6 +95,17 @@ void strata_driver_set_reset(void)
     atomic_compare_exchange_strong(&strata_driver_state_word, &open, STRATA_DRIVER_RESET);
 }
 
+static void register_shut_down(void)
+{
+    (void)atexit(strata_driver_set_shut_down);
+}
+
+void strata_driver_watch_exit(void)
+{
+    static pthread_once_t registered = PTHREAD_ONCE_INIT;
+    pthread_once(&registered, register_shut_down);
+}
+
 static void set_failure(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -416,9 +427,7 @@ static bool open_locked(strata_driver_failure *failure)
     if (strata_calls_wanted())
         strata_calls_wrap(&table, &strata_cu);
     atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_OPEN, memory_order_release);
-    /* Exit handlers run in reverse order: this one just before the driver's own, which cuInit registered. Without it
-     * the driver's results report the shutdown later. */
-    (void)atexit(strata_driver_set_shut_down);
+    strata_driver_watch_exit();
     return true;
 }
 

@@ -68,6 +68,11 @@ bool strata_driver_load(strata_driver_failure *failure);
 void strata_driver_set_shut_down(void);
 void strata_driver_set_reset(void);
 
+/* Has the shutdown noted at the process's exit, once. Exit handlers run in reverse order: this one just before the
+ * driver's own, which cuInit registered, if it is called right after cuInit. Opening the driver calls it at the latest.
+ * Without host memory the driver's results tell of the shutdown later. */
+void strata_driver_watch_exit(void);
+
 /* Whether a text can be a choice: "cuda", "sim", "auto", or a path. */
 bool strata_driver_accepts(const char *choice);
 

@@ -52,6 +52,7 @@ strata_status recorder_file_open(recorder_file *file, const char *path)
         return strata_fail_host_memory("the recorder of a device service");
     strcpy(file->path, path);
     file->descriptor = open_file(path);
+    file->mark = strata_output_mark_of(file->descriptor);
     if (file->descriptor >= 0)
         return STRATA_SUCCESS;
     const strata_status status = fail_open(path, errno);
@@ -61,7 +62,8 @@ strata_status recorder_file_open(recorder_file *file, const char *path)
 
 void recorder_file_close(recorder_file *file)
 {
-    close(file->descriptor);
+    if (strata_output_is_marked(file->descriptor, &file->mark))
+        close(file->descriptor);
     strata_host_free(file->path);
 }
 
@@ -84,6 +86,9 @@ void recorder_file_flush(recorder_file *file)
     const char *at = file->buffer;
     size_t left = file->filled;
     file->filled = 0;
+    if (left && !atomic_load_explicit(&file->failed, memory_order_relaxed) &&
+        !strata_output_is_marked(file->descriptor, &file->mark))
+        fail_write(file, EBADF);
     while (left && !atomic_load_explicit(&file->failed, memory_order_relaxed)) {
         const ssize_t written = write(file->descriptor, at, left);
         if (written > 0) {

@@ -204,7 +204,6 @@ static const char covered[][LONGEST] = {
     "cuGreenCtxRecordEvent",
     "cuGreenCtxWaitEvent",
     "cuImportExternalSemaphore",
-    "cuInit",
     "cuIpcGetEventHandle",
     "cuIpcOpenEventHandle",
     "cuKernelGetAttribute",

@@ -26,24 +26,19 @@ CUresult exec_result_of(strata_status status)
 {
     const CUresult driver = strata_last_error()->driver_code;
     switch (status) {
-    case STRATA_SUCCESS:
-        return CUDA_SUCCESS;
+    case STRATA_SUCCESS: /* these, whatever the driver answered */
     case STRATA_ERROR_OUT_OF_MEMORY:
     case STRATA_ERROR_OUT_OF_BUDGET:
     case STRATA_ERROR_OUT_OF_HOST_MEMORY:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    case STRATA_ERROR_DEADLOCK:
     case STRATA_ERROR_SHUT_DOWN:
-        return CUDA_ERROR_DEINITIALIZED;
     case STRATA_ERROR_FORKED:
-        return CUDA_ERROR_NOT_INITIALIZED;
     case STRATA_ERROR_STREAM_CAPTURE:
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     case STRATA_ERROR_STREAM_MISUSE:
-        return CUDA_ERROR_INVALID_HANDLE;
     case STRATA_ERROR_DEVICE_RESET:
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        return strata_status_to_cuda(status);
     default:
-        return driver != CUDA_SUCCESS ? driver : CUDA_ERROR_INVALID_VALUE;
+        return driver != CUDA_SUCCESS ? driver : strata_status_to_cuda(status);
     }
 }
 

@@ -61,6 +61,7 @@
     X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, false)                                            \
     X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, false)                                  \
     X(cuImportExternalMemory, "cuImportExternalMemory", 10000, false)                                  \
+    X(cuInit, "cuInit", 2000, false)                                                                   \
     X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, false)                                         \
     X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, false)                                             \
     X(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, false)                                           \

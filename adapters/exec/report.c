@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- one device ---- */
@@ -185,9 +184,9 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
 }
 
 /* A duplicate, made at the start, of the descriptor that the report goes to if it has no file of its own: standard
- * error, or one that --output names. The facts tell it from another file that the program opens under its number. */
+ * error, or one that --output names. The mark tells it from another file that the program opens under its number. */
 static int kept = -1;
-static struct stat kept_facts;
+static strata_output_mark kept_mark;
 static pid_t owner; /* a forked child reports nothing */
 
 static bool names_descriptor(const exec_settings *settings)
@@ -205,17 +204,13 @@ void exec_report_keep_output(void)
     kept = fcntl(given, F_DUPFD_CLOEXEC, 500);
     if (kept < 0)
         kept = fcntl(given, F_DUPFD_CLOEXEC, 3);
-    if (kept >= 0 && fstat(kept, &kept_facts) != 0)
-        kept = -1;
+    kept_mark = strata_output_mark_of(kept);
 }
 
 /* -1: the program has closed the descriptor, and may have another file there. */
 static int find_kept(void)
 {
-    struct stat now;
-    return kept >= 0 && fstat(kept, &now) == 0 && now.st_dev == kept_facts.st_dev && now.st_ino == kept_facts.st_ino
-               ? kept
-               : -1;
+    return strata_output_is_marked(kept, &kept_mark) ? kept : -1;
 }
 
 /* Neither waits for the reader of a pipe, nor for one that has stopped reading: the program is to end. */

@@ -114,6 +114,25 @@ int strata_output_append(const char *path, int flags, mode_t mode)
     return descriptor;
 }
 
+strata_output_mark strata_output_mark_of(int descriptor)
+{
+    struct stat is = {0};
+    const int error = errno;
+    (void)fstat(descriptor, &is);
+    errno = error;
+    return (strata_output_mark){.device = is.st_dev, .inode = is.st_ino};
+}
+
+bool strata_output_is_marked(int descriptor, const strata_output_mark *mark)
+{
+    struct stat is;
+    const int error = errno;
+    const bool marked =
+        descriptor >= 0 && fstat(descriptor, &is) == 0 && is.st_dev == mark->device && is.st_ino == mark->inode;
+    errno = error;
+    return marked;
+}
+
 const char *strata_output_error(int error, char *room, size_t size)
 {
     switch (error) {

@@ -22,6 +22,19 @@ int strata_output_open(const char *path, int flags, mode_t mode);
 /* Opens a file or pipe to append to, made if there is none, or copies the descriptor that the path names. */
 int strata_output_append(const char *path, int flags, mode_t mode);
 
+/* What a descriptor that stays open is known by. A program may close descriptors that it does not know, as daemons do,
+ * and open files of its own under their numbers: those are neither written nor closed. */
+typedef struct strata_output_mark {
+    dev_t device;
+    ino_t inode;
+} strata_output_mark;
+
+/* Marks the descriptor's file; no file, if it is not open. Keeps errno. */
+strata_output_mark strata_output_mark_of(int descriptor);
+
+/* Whether the descriptor is open, and its file the marked one. Async-signal-safe, and keeps errno. */
+bool strata_output_is_marked(int descriptor, const strata_output_mark *mark);
+
 /* Words for an errno of these functions. */
 const char *strata_output_error(int error, char *room, size_t size);
 

@@ -36,10 +36,11 @@ enum {
 typedef struct file_sink {
     log_sink sink;
     log_path path;
-    int descriptor; /* -1: a pipe without a reader; written with files_lock held */
-    int next;       /* file to install; -1: none; written with files_lock held */
-    bool truncates; /* the file is emptied before the first write */
-    bool made;      /* created by this sink */
+    int descriptor;                     /* -1: a pipe without a reader; written with files_lock held */
+    int next;                           /* file to install; -1: none; written with files_lock held */
+    strata_output_mark mark, next_mark; /* of the two files; likewise */
+    bool truncates;                     /* the file is emptied before the first write */
+    bool made;                          /* created by this sink */
     bool csv;
     bool regular;    /* has positions, can be renamed */
     bool stuck;      /* the reader was too slow */
@@ -71,17 +72,18 @@ static void after_fork(void)
     pthread_mutex_unlock(&files_lock.mutex);
 }
 
-static void close_if_open(int descriptor)
+/* Leaves a file of the program alone that has the number. */
+static void close_if_marked(int descriptor, const strata_output_mark *mark)
 {
-    if (descriptor >= 0)
+    if (strata_output_is_marked(descriptor, mark))
         close(descriptor);
 }
 
 static void in_child(void)
 {
     for (const file_sink *file = files; file; file = file->next_file) {
-        close_if_open(file->next);
-        close_if_open(file->descriptor);
+        close_if_marked(file->next, &file->next_mark);
+        close_if_marked(file->descriptor, &file->mark);
     }
     files = NULL; /* the parent's */
     after_fork();
@@ -277,6 +279,7 @@ static bool reopen_pipe(file_sink *self)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_pipe(self);
+    self->mark = strata_output_mark_of(self->descriptor);
     strata_lock_release(&files_lock);
     self->stuck = false;
     return self->descriptor >= 0;
@@ -331,6 +334,7 @@ static void go_on_in(file_sink *self, int next)
     unsigned char header[HEADER_ROOM];
     close(self->descriptor);
     self->descriptor = next;
+    self->mark = strata_output_mark_of(next);
     self->end = self->retry = 0;
     count_written(self, make_header(self, header)); /* already in the file */
 }
@@ -387,6 +391,63 @@ static void set_mode(const file_sink *self)
         (void)fchmod(self->descriptor, self->path.mode ? self->path.mode : S_IRUSR | S_IWUSR);
 }
 
+/* ---- descriptors that the program closes ---- */
+
+/* Opens the log's file again by its name. -1: another file has the name, or another log the file. */
+static int open_again(const file_sink *self)
+{
+    bool regular;
+    const int descriptor = log_path_open(&self->path, &regular);
+    if (strata_output_is_marked(descriptor, &self->mark))
+        return descriptor;
+    if (descriptor >= 0)
+        close(descriptor);
+    return -1;
+}
+
+/* With files_lock held. A number that is not the next file's stays, so that the name is not taken without it. */
+static bool find_next_again(file_sink *self)
+{
+    if (self->next < 0 || strata_output_is_marked(self->next, &self->next_mark))
+        return true;
+    const int next = create_next(self);
+    if (next < 0)
+        return false;
+    self->next = next;
+    self->next_mark = strata_output_mark_of(next);
+    return true;
+}
+
+static bool find_file_again(file_sink *self)
+{
+    strata_lock_take(&files_lock);
+    if (!strata_output_is_marked(self->descriptor, &self->mark))
+        self->descriptor = open_again(self);
+    const bool found = self->descriptor >= 0 && find_next_again(self);
+    strata_lock_release(&files_lock);
+    return found;
+}
+
+/* A named pipe is opened again by the next piece. */
+static bool find_pipe_again(file_sink *self)
+{
+    if (self->descriptor < 0 || strata_output_is_marked(self->descriptor, &self->mark))
+        return true;
+    lose_reader(self, EBADF);
+    if (strata_output_descriptor(self->path.text) >= 0)
+        return false;
+    strata_lock_take(&files_lock);
+    self->descriptor = -1;
+    strata_lock_release(&files_lock);
+    return true;
+}
+
+/* Finds the log's file if the program has closed its descriptor. False, with the error set: it is not to be had. */
+static bool find_again(file_sink *self)
+{
+    return (self->regular ? find_file_again(self) : find_pipe_again(self)) || set_error(self, EBADF);
+}
+
 /* Takes the name, by the policy for existing files. */
 static bool claim_path(file_sink *self)
 {
@@ -405,7 +466,7 @@ static bool claim_path(file_sink *self)
  * it cannot begin. */
 static bool begin_piece(file_sink *self)
 {
-    if (!put_remainder(self, WAIT_MS) || !claim_path(self))
+    if (!find_again(self) || !put_remainder(self, WAIT_MS) || !claim_path(self))
         return false;
     rotate_if_full(self);
     if (self->descriptor < 0 && !reopen_pipe(self))
@@ -455,7 +516,7 @@ static void file_poll(log_sink *sink)
     file_sink *self = (file_sink *)sink;
     struct stat is;
     if (self->regular || strata_output_descriptor(self->path.text) >= 0 || lstat(self->path.text, &is) != 0 ||
-        !S_ISFIFO(is.st_mode))
+        !S_ISFIFO(is.st_mode) || !find_again(self))
         return;
     struct pollfd reader = {.fd = self->descriptor}; /* POLLERR: none */
     if (self->descriptor >= 0 && poll(&reader, 1, 0) > 0 && reader.revents & POLLERR)
@@ -468,7 +529,7 @@ static void file_poll(log_sink *sink)
 static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
-    if (claim_path(self) && self->regular && self->end == 0)
+    if (find_again(self) && claim_path(self) && self->regular && self->end == 0)
         put_header(self);
 }
 
@@ -486,9 +547,9 @@ static void file_close(log_sink *sink, bool built)
     strata_lock_take(&files_lock);
     if (!built && self->made)
         log_path_remove(&self->path, self->descriptor);
-    if (self->next >= 0)
+    if (strata_output_is_marked(self->next, &self->next_mark))
         drop_next(self, self->next);
-    close_if_open(self->descriptor);
+    close_if_marked(self->descriptor, &self->mark);
     leave_files(self);
     strata_lock_release(&files_lock);
     strata_host_free(self);
@@ -536,6 +597,7 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     case STRATA_LOG_EXISTING_ROTATE:
         strata_lock_take(&files_lock);
         self->next = create_next(self);
+        self->next_mark = strata_output_mark_of(self->next);
         strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
             return strata_fail(STRATA_ERROR_IO,
@@ -564,6 +626,7 @@ static strata_status open_file(file_sink *self, strata_log_existing existing)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_path(self);
+    self->mark = strata_output_mark_of(self->descriptor);
     self->next_file = files;
     files = self;
     strata_lock_release(&files_lock);

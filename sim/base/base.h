@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define SIM_DRIVER_VERSION 13000 /* compared with a device; newer ones are from documentation */
 #define SIM_OLDEST_VERSION 12000
@@ -45,6 +46,23 @@ static inline uint64_t sim_round_up(uint64_t value, uint64_t multiple)
 /* Sets a file's size. False, with errno, after a failure; above RLIMIT_FSIZE, too, where the kernel would end the
  * process with SIGXFSZ. */
 bool sim_file_resize(int file, uint64_t bytes);
+
+/* An open file that is known again. A program may close descriptors that it does not know, as daemons do, and open its
+ * own files under their numbers: nothing is written there. */
+typedef struct sim_file {
+    int descriptor;
+    dev_t device;
+    ino_t inode;
+} sim_file;
+
+/* Fills in a file; takes the descriptor, which is closed after a failure. False also for a negative descriptor. */
+bool sim_file_take(sim_file *file, int descriptor);
+
+/* Whether the descriptor is still the file's. */
+bool sim_file_is_open(const sim_file *file);
+
+/* Closes the file, unless the program has. */
+void sim_file_close(const sim_file *file);
 
 /* ---- state.c: what all rooms share ---- */
 
@@ -83,7 +101,10 @@ typedef struct sim_state {
 extern sim_state sim;
 
 CUresult sim_phase_error(void); /* CUDA_SUCCESS while the driver runs */
-bool sim_ended(void);           /* without the lock */
+/* Takes the lock. False: the calling thread holds it, and a signal handler that has interrupted it calls; a wait would
+ * never end. */
+bool sim_lock(void);
+bool sim_ended(void); /* without the lock */
 
 /* ---- entry.c ---- */
 

@@ -1,7 +1,7 @@
 #include "base/base.h"
 
 sim_state sim = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP,
     .progress = PTHREAD_COND_INITIALIZER,
     .settings =
         {
@@ -27,9 +27,15 @@ CUresult sim_phase_error(void)
     return CUDA_ERROR_NOT_INITIALIZED;
 }
 
+bool sim_lock(void)
+{
+    return pthread_mutex_lock(&sim.lock) == 0;
+}
+
 bool sim_ended(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return false;
     bool ended = sim.phase == SIM_ENDED;
     pthread_mutex_unlock(&sim.lock);
     return ended;

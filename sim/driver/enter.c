@@ -1,11 +1,13 @@
 /* Begin and end of driver calls. */
 #include "driver/enter.h"
 
-/* Takes the lock unless the phase or the fault plan forbids the call. */
+/* Takes the lock unless the phase or the fault plan forbids the call, or a signal handler makes it that has interrupted
+ * another one. */
 static CUresult begin(const char *name, bool in_child)
 {
     sim_entry_begin(name);
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = in_child && sim.phase == SIM_FORKED ? CUDA_SUCCESS : sim_phase_error();
     if (result == CUDA_SUCCESS)
         result = sim_fault_call(sim_entry());

@@ -57,10 +57,11 @@ static void finish_checking(void)
 }
 
 /* At exit, before handlers registered earlier than cuInit. A waiting call or a running host function still uses the
- * state: then nothing is released. */
+ * state: then nothing is released. Nor is anything done where a signal handler exits that has interrupted a call. */
 static void end(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return;
     if (sim.phase == SIM_RUNNING) {
         finish_checking();
         sim.phase = SIM_ENDED;
@@ -79,7 +80,8 @@ static void end(void)
 __attribute__((destructor)) static void unload(void)
 {
     end();
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return;
     if (sim.phase == SIM_NOT_INITIALIZED)
         sim_registered_kernels_close();
     int status = sim.phase == SIM_ENDED && sim_reports_any() ? sim.settings.check_exit : 0;
@@ -94,21 +96,25 @@ __attribute__((destructor)) static void unload(void)
     }
 }
 
+static bool fork_has_locked; /* guarded by the lock; false: a signal handler forks that has interrupted a call */
+
 static void before_fork(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    const bool locked = sim_lock();
+    fork_has_locked = locked;
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&sim.lock);
+    if (fork_has_locked)
+        pthread_mutex_unlock(&sim.lock);
 }
 
-/* The forking thread holds the lock. The condition's waiters are gone: it can be neither destroyed nor initialised, so
- * it is overwritten. */
+/* The forking thread held the lock, by the number that it has in the parent. The condition's waiters are gone. Neither
+ * can be destroyed nor initialised, so they are overwritten. */
 static void after_fork_in_child(void)
 {
-    pthread_mutex_unlock(&sim.lock);
+    sim.lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     sim.progress = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     if (sim.phase == SIM_RUNNING)
         sim.phase = SIM_FORKED;

@@ -382,7 +382,7 @@ typedef struct sim_physical {
     uint64_t bytes;
     uint64_t handles; /* given out and not released */
     uint64_t maps;
-    int file; /* its own, if shareable, or the common one */
+    sim_file file; /* its own, if shareable, or the common one */
     bool own_file;
     bool counted;     /* in the device's used bytes; one of those that share a file is */
     uint64_t offset;  /* in the file */

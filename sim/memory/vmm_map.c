@@ -11,7 +11,7 @@ static char *place_in_window(const sim_range *range, uint64_t address)
 
 static bool show(char *place, const sim_physical *physical, int protection)
 {
-    void *shown = mmap(place, (size_t)physical->bytes, protection, MAP_SHARED | MAP_FIXED, physical->file,
+    void *shown = mmap(place, (size_t)physical->bytes, protection, MAP_SHARED | MAP_FIXED, physical->file.descriptor,
                        (off_t)physical->offset);
     return shown != MAP_FAILED;
 }
@@ -35,6 +35,8 @@ static sim_map *first_map(uint64_t address, uint64_t end)
 
 static CUresult map_whole(sim_physical *physical, sim_range *range, uint64_t address)
 {
+    if (!sim_file_is_open(&physical->file))
+        return CUDA_ERROR_OPERATING_SYSTEM;
     sim_map *map = calloc(1, sizeof *map);
     if (!map)
         return CUDA_ERROR_OUT_OF_MEMORY;

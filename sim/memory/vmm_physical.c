@@ -9,7 +9,7 @@
 
 /* Guarded by sim.lock. */
 static struct {
-    int file; /* valid if end > 0 */
+    sim_file file; /* valid if end > 0 */
     uint64_t end;
 } common;
 
@@ -31,16 +31,16 @@ sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
     return sim_slab_has(&sim_memory.physicals, physical) && physical->handles > 0 ? physical : NULL;
 }
 
+/* Begins another file if the program has closed the one before, whose memory then keeps the addresses that it has. */
 static bool room_in_common(uint64_t bytes, uint64_t *offset)
 {
-    if (common.end == 0) {
-        common.file = memfd_create("strata-sim", MFD_CLOEXEC);
-        if (common.file < 0)
-            return false;
-    }
-    if (!sim_file_resize(common.file, common.end + bytes)) {
+    if (common.end > 0 && !sim_file_is_open(&common.file))
+        common.end = 0;
+    if (common.end == 0 && !sim_file_take(&common.file, memfd_create("strata-sim", MFD_CLOEXEC)))
+        return false;
+    if (!sim_file_resize(common.file.descriptor, common.end + bytes)) {
         if (common.end == 0)
-            close(common.file);
+            sim_file_close(&common.file);
         return false;
     }
     *offset = common.end;
@@ -52,8 +52,7 @@ static bool find_bytes(sim_physical *physical)
 {
     if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
         physical->own_file = true;
-        physical->file = sim_share_open(physical);
-        return physical->file >= 0;
+        return sim_file_take(&physical->file, sim_share_open(physical));
     }
     bool room = room_in_common(physical->bytes, &physical->offset);
     physical->file = common.file;
@@ -64,9 +63,9 @@ static bool find_bytes(sim_physical *physical)
 static void lose_bytes(const sim_physical *physical)
 {
     if (physical->own_file) {
-        close(physical->file);
-    } else if (sim.phase == SIM_RUNNING) {
-        fallocate(physical->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
+        sim_file_close(&physical->file);
+    } else if (sim.phase == SIM_RUNNING && sim_file_is_open(&physical->file)) {
+        fallocate(physical->file.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
                   (off_t)physical->bytes);
     }
 }
@@ -101,12 +100,12 @@ void sim_physicals_close(void)
 {
     for (sim_physical *physical = NULL; (physical = sim_slab_next(&sim_memory.physicals, physical));) {
         if (physical->own_file)
-            close(physical->file);
+            sim_file_close(&physical->file);
         sim_piece_drop(physical->piece);
         physical->piece = NULL;
     }
     if (common.end > 0)
-        close(common.file);
+        sim_file_close(&common.file);
     common.end = 0;
 }
 

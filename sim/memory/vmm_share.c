@@ -31,17 +31,15 @@ int sim_share_open(const sim_physical *physical)
     return file;
 }
 
-static bool same_file(int a, int b)
+static bool same_file(const sim_file *a, const sim_file *b)
 {
-    struct stat of_a;
-    struct stat of_b;
-    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+    return a->device == b->device && a->inode == b->inode;
 }
 
 sim_physical *sim_share_other(const sim_physical *physical)
 {
     for (sim_physical *other = NULL; (other = sim_slab_next(&sim_memory.physicals, other));)
-        if (other != physical && other->own_file && same_file(other->file, physical->file))
+        if (other != physical && other->own_file && same_file(&other->file, &physical->file))
             return other;
     return NULL;
 }
@@ -53,7 +51,7 @@ CUresult sim_share_export(void *out, CUmemGenericAllocationHandle handle, CUmemA
     if (!out || !physical || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         physical->properties.requestedHandleTypes != type)
         return CUDA_ERROR_INVALID_VALUE;
-    int file = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
+    int file = sim_file_is_open(&physical->file) ? fcntl(physical->file.descriptor, F_DUPFD_CLOEXEC, 0) : -1;
     if (file < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     memcpy(out, &file, sizeof file);
@@ -84,11 +82,12 @@ CUresult sim_share_import(CUmemGenericAllocationHandle *handle, int file)
             return CUDA_ERROR_INVALID_DEVICE;
     }
     trailer.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    sim_physical *made = own < 0 ? NULL : sim_physical_make(device, trailer.bytes, &trailer.properties);
+    sim_file own;
+    if (!sim_file_take(&own, fcntl(file, F_DUPFD_CLOEXEC, 0)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    sim_physical *made = sim_physical_make(device, trailer.bytes, &trailer.properties);
     if (!made) {
-        if (own >= 0)
-            close(own);
+        sim_file_close(&own);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     made->file = own;

@@ -194,6 +194,25 @@ def test_a_forked_child_frees_nothing_and_is_told(process):
     assert (status, output.splitlines(), errors) == (0, ["STRATA_ERROR_FORKED", "0 1", "0"], "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_leaves_scopes_in_silence(process):
+    status, output, errors = process(
+        """
+        import os, sys, strata
+        with strata.Runtime("budget, statistics, pool") as runtime, runtime.stream() as stream:
+            with strata.budget("1MiB", runtime=runtime), strata.tag("t"), strata.scope("x", runtime=runtime):
+                with runtime.allocate(1000, stream) as buffer, buffer.use(stream):
+                    child = os.fork()
+                    if child == 0:
+                        sys.exit(7)
+        if child != 0:
+            _, state = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(state))
+        """
+    )
+    assert (status, output, errors) == (0, "7\n", "")
+
+
 def test_a_process_that_forks_first_works(process):
     status, output, errors = process(
         """

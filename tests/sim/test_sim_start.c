@@ -428,6 +428,84 @@ static void a_host_that_follows_a_device_address_faults(void **state)
     assert_int_not_equal(in_child(follow_a_device_address), 0);
 }
 
+/* ---- signal handlers that interrupt a call ---- */
+
+static CUresult inner;
+
+static void call_inside(int signal)
+{
+    CUdeviceptr address;
+    (void)signal;
+    inner = p_cuMemAlloc(&address, 1);
+}
+
+static void fork_inside(int signal)
+{
+    (void)signal;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    int status = 1;
+    inner = waitpid(child, &status, 0) == child && status == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static void exit_inside(int signal)
+{
+    (void)signal;
+    exit(21);
+}
+
+static void raise_signal(strata_sim_launch *launch)
+{
+    (void)launch;
+    raise(SIGUSR1);
+}
+
+/* A launch in whose middle the handler runs. */
+static void launch_with(void (*handler)(int))
+{
+    static const char ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry raise()\n{\n ret;\n}\n";
+    CUcontext context;
+    CUmodule module;
+    CUfunction function;
+    signal(SIGUSR1, handler);
+    alarm(60);
+    OK(p_register_kernel("raise", raise_signal));
+    OK(p_cuInit(0));
+    OK(p_cuDevicePrimaryCtxRetain(&context, 0));
+    OK(p_cuCtxSetCurrent(context));
+    OK(p_cuModuleLoadData(&module, ptx));
+    OK(p_cuModuleGetFunction(&function, module, "raise"));
+    OK(p_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    OK(p_cuCtxSynchronize());
+}
+
+static int exit_in_a_call(void)
+{
+    launch_with(exit_inside);
+    return 1;
+}
+
+static int call_in_a_call(void)
+{
+    launch_with(call_inside);
+    return inner == CUDA_ERROR_NOT_PERMITTED ? 0 : 1;
+}
+
+static int fork_in_a_call(void)
+{
+    launch_with(fork_inside);
+    return inner == CUDA_SUCCESS ? 0 : 1;
+}
+
+static void a_signal_handler_in_the_middle_of_a_call_waits_for_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(exit_in_a_call), 21);
+    assert_int_equal(in_child(call_in_a_call), 0);
+    assert_int_equal(in_child(fork_in_a_call), 0);
+}
+
 int main(void)
 {
     static const char *const variables[] = {"STRATA_SIM_SEED", "STRATA_SIM_POLICY", "STRATA_SIM_DEVICES",
@@ -454,6 +532,7 @@ int main(void)
         cmocka_unit_test(a_forked_child_has_no_driver_and_its_parent_keeps_it),
         cmocka_unit_test(an_illegal_access_poisons_the_device_for_good),
         cmocka_unit_test(a_host_that_follows_a_device_address_faults),
+        cmocka_unit_test(a_signal_handler_in_the_middle_of_a_call_waits_for_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,6 +224,62 @@ static void the_end_of_a_forked_child_leaves_its_parents_memory_alone(void **sta
     assert_int_equal(in_child(fork_with_maps), 0);
 }
 
+/* Closes the driver's descriptors, as a daemon closes what it does not know. Returns the first one's number, or -1. */
+static int close_the_drivers(void)
+{
+    int first = -1;
+    char link[64], target[64];
+    for (int i = 3; i < 64; i++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", i);
+        const ssize_t length = readlink(link, target, sizeof target - 1);
+        if (length < 0)
+            continue;
+        target[length] = '\0';
+        if (strstr(target, "memfd:strata-sim") && close(i) == 0 && first < 0)
+            first = i;
+    }
+    return first;
+}
+
+/* The program has a file of its own under the number of the driver's. */
+static int close_and_go_on(void)
+{
+    static const char text[] = "the program's";
+    char seen[64] = "";
+    begin(STRATA_SIM_EARLY);
+    const CUmemGenericAllocationHandle before = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
+    const CUmemGenericAllocationHandle shared = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    const CUdeviceptr range = test_sim_reserve(3 * TEST_PAGE);
+    test_sim_map(range, TEST_PAGE, before);
+    const int number = close_the_drivers();
+    const int own = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+    if (number < 0 || own < 0 || dup2(own, number) != number || write(number, text, sizeof text) != sizeof text)
+        return 1;
+
+    const CUmemGenericAllocationHandle after = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
+    int exported;
+    test_sim_map(range + TEST_PAGE, TEST_PAGE, after);
+    p_cuMemsetD8(range, 0x2d, 2 * TEST_PAGE);
+    if (test_sim_byte(range) != 0x2d || test_sim_byte(range + 2 * TEST_PAGE - 1) != 0x2d)
+        return 2;
+    if (p_cuMemMap(range + 2 * TEST_PAGE, TEST_PAGE, 0, before, 0) != CUDA_ERROR_OPERATING_SYSTEM ||
+        p_cuMemMap(range + 2 * TEST_PAGE, TEST_PAGE, 0, shared, 0) != CUDA_ERROR_OPERATING_SYSTEM ||
+        p_cuMemExportToShareableHandle(&exported, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
+            CUDA_ERROR_OPERATING_SYSTEM)
+        return 3;
+    OK(p_cuMemUnmap(range, 2 * TEST_PAGE));
+    OK(p_cuMemRelease(before));
+    OK(p_cuMemRelease(shared));
+    OK(p_cuMemRelease(after));
+    return pread(number, seen, sizeof seen, 0) == sizeof text && strcmp(seen, text) == 0 ? 0 : 4;
+}
+
+static void a_program_that_closes_the_drivers_descriptors_keeps_its_own_files(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(close_and_go_on), 0);
+}
+
 int main(void)
 {
     test_sim_open();
@@ -233,6 +289,7 @@ int main(void)
         cmocka_unit_test(access_that_is_taken_back_under_work_fails_it),
         cmocka_unit_test(another_process_sees_and_changes_the_bytes_of_an_exported_handle),
         cmocka_unit_test(the_end_of_a_forked_child_leaves_its_parents_memory_alone),
+        cmocka_unit_test(a_program_that_closes_the_drivers_descriptors_keeps_its_own_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,7 +205,7 @@ static PyObject *account_exit(PyObject *object, PyObject *arguments)
     self->entered--;
     self->runtime->entered--;
     scopes_pop(SCOPE_BUDGET);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
+    return errors_leave(status);
 }
 
 /* ---- counts ---- */

@@ -132,7 +132,7 @@ static PyObject *buffer_exit(PyObject *object, PyObject *arguments)
 {
     (void)arguments;
     const strata_status status = buffer_release((buffer_object *)object);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
+    return errors_leave(status);
 }
 
 static PyObject *get_ptr(PyObject *object, void *ignored)

@@ -167,7 +167,7 @@ static PyObject *use_exit(PyObject *object, PyObject *arguments)
         return NULL;
     }
     const strata_status status = finish(&self->use, self->buffer->runtime);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
+    return errors_leave(status);
 }
 
 static int use_traverse(PyObject *object, visitproc visit, void *arg)

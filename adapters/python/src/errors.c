@@ -165,6 +165,11 @@ PyObject *errors_raise_argument(const char *name, strata_status status)
     return NULL;
 }
 
+PyObject *errors_leave(strata_status status)
+{
+    return status == STRATA_SUCCESS || status == STRATA_ERROR_FORKED ? Py_NewRef(Py_None) : errors_raise(status);
+}
+
 PyObject *errors_raise_freed(void)
 {
     return errors_raise_text(STRATA_ERROR_USE_AFTER_FREE, "the buffer was freed");

@@ -60,6 +60,10 @@ PyObject *errors_raise_text(strata_status status, const char *text);
 PyObject *errors_raise_argument(const char *name, strata_status status);
 PyObject *errors_raise_freed(void);
 
+/* The result of __exit__: None after a success. In a forked child nothing is left to be done, and none of it fails:
+ * what leaves the scope there, such as SystemExit, is raised. */
+PyObject *errors_leave(strata_status status);
+
 /* convert.c: arguments. Each returns false with an exception set, which names sizes by `name`. */
 bool convert_stream(PyObject *object, CUstream *out);
 bool convert_size(PyObject *object, const char *name, size_t *out);

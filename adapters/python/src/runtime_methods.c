@@ -202,8 +202,9 @@ static PyObject *runtime_enter(PyObject *self, PyObject *ignored)
  * runtime ends with the last buffer. */
 static PyObject *runtime_exit(PyObject *self, PyObject *arguments)
 {
+    const bool forked = ((runtime_object *)self)->pid != getpid();
     const bool raised = PyTuple_Size(arguments) > 0 && PyTuple_GetItem(arguments, 0) != Py_None;
-    PyObject *closed = ((runtime_object *)self)->owned ? runtime_close(self, NULL) : Py_NewRef(Py_None);
+    PyObject *closed = ((runtime_object *)self)->owned && !forked ? runtime_close(self, NULL) : Py_NewRef(Py_None);
     if (closed || !raised)
         return closed;
     PyErr_Clear();

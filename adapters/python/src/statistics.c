@@ -163,7 +163,7 @@ static PyObject *count_exit(PyObject *object, PyObject *arguments)
     self->entered--;
     self->runtime->entered--;
     scopes_pop(SCOPE_STATISTICS);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
+    return errors_leave(status);
 }
 
 static PyObject *counter(const strata_statistics_counter *of)

@@ -93,7 +93,7 @@ static PyObject *stream_close(PyObject *self, PyObject *ignored)
 static PyObject *stream_exit(PyObject *self, PyObject *arguments)
 {
     (void)arguments;
-    return stream_close(self, NULL);
+    return errors_leave(release((stream_object *)self));
 }
 
 static PyObject *stream_enter(PyObject *self, PyObject *ignored)

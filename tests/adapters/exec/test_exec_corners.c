@@ -454,6 +454,31 @@ static void a_thread_that_the_last_wait_left_behind_keeps_no_process_alive(void 
           "made no last check before its context ended");
 }
 
+static void a_request_that_would_wait_for_ever_is_out_of_memory(void **state)
+{
+    (void)state;
+    check(run_under("--stack budget(limit=100MiB,wait=live),direct", "corners deadlock"), 0, "refused: 2\n", "");
+}
+
+static void a_log_that_a_full_disk_cuts_is_said(void **state)
+{
+    (void)state;
+    char path[64], options[80];
+    snprintf(path, sizeof path, "/tmp/strata-full-%d.slog", (int)getpid());
+    snprintf(options, sizeof options, "--log %s", path);
+    check(run_under(options, "corners full-log"), 0, "as without\n",
+          "the log of device 0 is incomplete: File too large; ");
+    unlink(path);
+}
+
+static void exit_handlers_of_after_cuinit_free_as_without(void **state)
+{
+    (void)state;
+    check(run_under("", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
+    check(run_under("--report", "corners exit-handler"), 0, "free: 0, again: 1\n", "live_blocks: 0");
+    check(run_under("--guard", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +530,9 @@ int main(void)
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
+        cmocka_unit_test(a_request_that_would_wait_for_ever_is_out_of_memory),
+        cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
+        cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -549,6 +550,71 @@ static void fork_beside_threads(void)
     printf("\nall children ended\n");
 }
 
+/* ---- refusals ---- */
+
+static pthread_barrier_t both;
+
+/* Both threads hold 40 MiB and ask for 40 more. Prints what the one is told that is refused. */
+static void *hold_and_ask(void *context)
+{
+    CUdeviceptr held, more;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemAlloc)(&held, 40 * MIB));
+    pthread_barrier_wait(&both);
+    const CUresult result = DRIVER(cuMemAlloc)(&more, 40 * MIB);
+    if (result != CUDA_SUCCESS)
+        printf("refused: %d\n", (int)result);
+    else
+        CHECK(DRIVER(cuMemFree)(more));
+    CHECK(DRIVER(cuMemFree)(held));
+    return NULL;
+}
+
+static void wait_for_one_another(void)
+{
+    CUcontext context;
+    pthread_t threads[2];
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_barrier_init(&both, NULL, 2));
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, hold_and_ask, context));
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL));
+}
+
+/* Files grow no further, as on a full disk. */
+static void fill_the_log(void)
+{
+    CUdeviceptr block, first;
+    CHECK(DRIVER(cuMemAlloc)(&first, MIB));
+    CHECK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 4096, .rlim_max = RLIM_INFINITY}));
+    for (int i = 0; i < 50000; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&block, 1000));
+        CHECK(DRIVER(cuMemFree)(block));
+        if (i % 1000 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    CHECK(DRIVER(cuMemFree)(first));
+    puts("as without");
+}
+
+/* ---- the end ---- */
+
+static CUdeviceptr held_to_the_end;
+
+static void free_at_the_end(void)
+{
+    const CUresult freed = DRIVER(cuMemFree)(held_to_the_end), twice = DRIVER(cuMemFree)(held_to_the_end);
+    printf("free: %d, again: %d\n", (int)freed, (int)twice);
+}
+
+/* The exit handler is registered after cuInit, and so runs before the driver's; the first request comes later. */
+static void free_in_an_exit_handler(void)
+{
+    CHECK(atexit(free_at_the_end));
+    CHECK(DRIVER(cuMemAlloc)(&held_to_the_end, MIB));
+}
+
 static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
@@ -567,6 +633,9 @@ static const named_way corners[] = {
     {"descriptors", wait_without_descriptors},
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
+    {"deadlock", wait_for_one_another},
+    {"full-log", fill_the_log},
+    {"exit-handler", free_in_an_exit_handler},
 };
 
 int main(int count, char **arguments)
