@@ -32,17 +32,24 @@ enum {
     LAST_WAIT_MS = 1000 /* wait for a remainder, when the log ends */
 };
 
+typedef struct file_identity {
+    dev_t device;
+    ino_t inode;
+} file_identity;
+
 /* Used by the writer alone, except at opening and closing. */
 typedef struct file_sink {
     log_sink sink;
     log_path path;
-    int descriptor; /* -1: a pipe without a reader; written with files_lock held */
-    int next;       /* file to install; -1: none; written with files_lock held */
-    bool truncates; /* the file is emptied before the first write */
-    bool made;      /* created by this sink */
+    int descriptor;            /* -1: a pipe without a reader, or lost; written with files_lock held */
+    int next;                  /* file to install; -1: none; written with files_lock held */
+    file_identity is, next_is; /* of the descriptors, which the program may close; written with them */
+    bool truncates;            /* the file is emptied before the first write */
+    bool made;                 /* created by this sink */
     bool csv;
     bool regular;    /* has positions, can be renamed */
     bool stuck;      /* the reader was too slow */
+    bool lost_next;  /* the program has closed the file to install */
     uint64_t end;    /* bytes of complete pieces */
     uint64_t rotate; /* size limit; 0: never */
     uint64_t retry;  /* size for the next try after a failed rotation */
@@ -71,17 +78,32 @@ static void after_fork(void)
     pthread_mutex_unlock(&files_lock.mutex);
 }
 
-static void close_if_open(int descriptor)
+static file_identity identity_of(int descriptor)
 {
-    if (descriptor >= 0)
+    struct stat is;
+    return descriptor >= 0 && fstat(descriptor, &is) == 0 ? (file_identity){is.st_dev, is.st_ino} : (file_identity){0};
+}
+
+/* Whether a descriptor still names the file: a program may close it, and have another file of that number. */
+static bool names(int descriptor, const file_identity *file)
+{
+    struct stat is;
+    if (descriptor < 0 || fstat(descriptor, &is) != 0)
+        return descriptor >= 0 && errno != EBADF;
+    return is.st_dev == file->device && is.st_ino == file->inode;
+}
+
+static void close_own(int descriptor, const file_identity *file)
+{
+    if (names(descriptor, file))
         close(descriptor);
 }
 
 static void in_child(void)
 {
     for (const file_sink *file = files; file; file = file->next_file) {
-        close_if_open(file->next);
-        close_if_open(file->descriptor);
+        close_own(file->next, &file->next_is);
+        close_own(file->descriptor, &file->is);
     }
     files = NULL; /* the parent's */
     after_fork();
@@ -277,6 +299,7 @@ static bool reopen_pipe(file_sink *self)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_pipe(self);
+    self->is = identity_of(self->descriptor);
     strata_lock_release(&files_lock);
     self->stuck = false;
     return self->descriptor >= 0;
@@ -329,8 +352,9 @@ static int create_next(file_sink *self)
 static void go_on_in(file_sink *self, int next)
 {
     unsigned char header[HEADER_ROOM];
-    close(self->descriptor);
+    close_own(self->descriptor, &self->is);
     self->descriptor = next;
+    self->is = identity_of(next);
     self->end = self->retry = 0;
     count_written(self, make_header(self, header)); /* already in the file */
 }
@@ -399,12 +423,30 @@ static bool claim_path(file_sink *self)
     return self->next < 0 || install_next(self) || set_error(self, errno);
 }
 
+/* Forgets descriptors that the program has closed: nothing is written to the files that have their numbers. */
+static void forget_closed(file_sink *self)
+{
+    const bool lost = self->descriptor >= 0 && !names(self->descriptor, &self->is);
+    const bool next_lost = self->next >= 0 && !names(self->next, &self->next_is);
+    if (!lost && !next_lost)
+        return;
+    strata_lock_take(&files_lock);
+    self->descriptor = lost ? -1 : self->descriptor;
+    self->next = next_lost ? -1 : self->next;
+    strata_lock_release(&files_lock);
+    if (next_lost)
+        self->lost_next = true;
+}
+
 /* ---- records ---- */
 
 /* Makes the file ready for a piece: writes what is left of the last one, rotates, and writes a missing header. False:
  * it cannot begin. */
 static bool begin_piece(file_sink *self)
 {
+    forget_closed(self);
+    if (self->lost_next || (self->regular && self->descriptor < 0))
+        return set_error(self, EBADF);
     if (!put_remainder(self, WAIT_MS) || !claim_path(self))
         return false;
     rotate_if_full(self);
@@ -454,6 +496,7 @@ static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
     struct stat is;
+    forget_closed(self);
     if (self->regular || strata_output_descriptor(self->path.text) >= 0 || lstat(self->path.text, &is) != 0 ||
         !S_ISFIFO(is.st_mode))
         return;
@@ -468,7 +511,8 @@ static void file_poll(log_sink *sink)
 static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
-    if (claim_path(self) && self->regular && self->end == 0)
+    forget_closed(self);
+    if (!self->lost_next && claim_path(self) && self->regular && self->end == 0)
         put_header(self);
 }
 
@@ -483,12 +527,14 @@ static void file_finish(log_sink *sink)
 static void file_close(log_sink *sink, bool built)
 {
     file_sink *self = (file_sink *)sink;
+    forget_closed(self);
     strata_lock_take(&files_lock);
     if (!built && self->made)
         log_path_remove(&self->path, self->descriptor);
     if (self->next >= 0)
         drop_next(self, self->next);
-    close_if_open(self->descriptor);
+    if (self->descriptor >= 0)
+        close(self->descriptor);
     leave_files(self);
     strata_lock_release(&files_lock);
     strata_host_free(self);
@@ -536,6 +582,7 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     case STRATA_LOG_EXISTING_ROTATE:
         strata_lock_take(&files_lock);
         self->next = create_next(self);
+        self->next_is = identity_of(self->next);
         strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
             return strata_fail(STRATA_ERROR_IO,
@@ -564,6 +611,7 @@ static strata_status open_file(file_sink *self, strata_log_existing existing)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_path(self);
+    self->is = identity_of(self->descriptor);
     self->next_file = files;
     files = self;
     strata_lock_release(&files_lock);

@@ -8,6 +8,8 @@
 
 #include <strata/statistics.h>
 
+#include <sys/types.h>
+
 enum {
     STRATA_STATISTICS_STATUSES = 64, /* more than there are */
     STRATA_STATISTICS_VALUES = 18,
@@ -22,13 +24,15 @@ typedef struct strata_statistics_stack_counters strata_statistics_stack_counters
 
 typedef struct strata_statistics {
     strata_resource resource;
-    _Atomic uint8_t detail;                    /* STRATA_STATISTICS_STACKS, _SCOPES; any thread, relaxed */
-    bool stores_facts;                         /* set when the stack is built: blocks look different in the table */
-    int leaks;                                 /* constant */
-    int file;                                  /* constant; -1: none */
-    bool reports;                              /* in the list; constant */
-    bool reported;                             /* at exit; guarded by reporting_lock, like the list */
-    struct strata_statistics *next, *previous; /* list of reporting layers */
+    _Atomic uint8_t detail; /* STRATA_STATISTICS_STACKS, _SCOPES; any thread, relaxed */
+    bool stores_facts;      /* set when the stack is built: blocks look different in the table */
+    int leaks;              /* constant */
+    int file;               /* constant; -1: none */
+    dev_t file_device;      /* identity of the file; constant, like the next one */
+    ino_t file_inode;
+    bool reports;                                          /* in the list; constant */
+    bool reported;                                         /* at exit; guarded by reporting_lock, like the list */
+    struct strata_statistics *next, *previous;             /* list of reporting layers */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
     _Atomic uint64_t free_failures;                        /* any thread, relaxed */
     _Atomic uint64_t graph_events[STRATA_GRAPH_EVENT_KINDS], graph_failures; /* any thread, relaxed */

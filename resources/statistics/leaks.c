@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FIRST_ROOM = 256, MOST_LOGGED = 16 };
@@ -289,8 +290,19 @@ static void gather(const char *text, size_t length, void *data)
     to->used += length;
 }
 
+/* Whether the descriptor still names the file: a program may close it, and have another file of that number. */
+static bool has_file(const strata_statistics *self)
+{
+    struct stat now;
+    return self->file >= 0 && fstat(self->file, &now) == 0 && now.st_dev == self->file_device &&
+           now.st_ino == self->file_inode;
+}
+
 static strata_status report_to_file(const strata_statistics *self, const leak_list *list)
 {
+    if (!has_file(self))
+        return strata_fail(STRATA_ERROR_IO, "statistics: the report of leaks could not be written: the program closed "
+                                            "its descriptor");
     gathered to = {.writer = {.file = self->file}};
     strata_emitter emitter;
     strata_emitter_begin(&emitter, STRATA_FORMAT_TEXT, gather, &to);
@@ -431,8 +443,12 @@ static strata_status open_file(strata_statistics *self, const strata_statistics_
     if (status != STRATA_SUCCESS)
         return status;
     self->file = strata_output_append(file, 0, (mode_t)options->mode);
-    if (self->file >= 0)
+    struct stat is;
+    if (self->file >= 0 && fstat(self->file, &is) == 0) {
+        self->file_device = is.st_dev;
+        self->file_inode = is.st_ino;
         return STRATA_SUCCESS;
+    }
     return strata_fail(STRATA_ERROR_IO, "statistics: cannot create or write file \"%.200s\": %s", file,
                        strata_output_error(errno, text, sizeof text));
 }
@@ -467,6 +483,6 @@ void strata_statistics_end_reports(strata_statistics *self)
     else
         reporting = self->next;
     strata_lock_release(&reporting_lock);
-    if (self->file >= 0)
+    if (has_file(self))
         close(self->file);
 }
