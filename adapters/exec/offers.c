@@ -21,12 +21,14 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* A block's memory on offer. Its end closes the descriptors of the hold's parts. */
+/* A block's memory on offer. Its end closes the descriptors of the hold's parts: those that still name what was
+ * exported. A program may close all descriptors that it does not know, and have other files of their numbers. */
 struct exec_offer {
     uint64_t number;
     CUdeviceptr address;
     size_t bytes;
     strata_pool_hold *hold;
+    struct stat *facts; /* of the parts' descriptors */
     struct exec_offer *next;
 };
 
@@ -62,6 +64,12 @@ bool exec_ipc_is_same_user(int connection)
     return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
+static bool is_file(int file, const struct stat *facts)
+{
+    struct stat now;
+    return fstat(file, &now) == 0 && now.st_dev == facts->st_dev && now.st_ino == facts->st_ino;
+}
+
 /* ---- answers ---- */
 
 static bool send_message(int connection, const void *bytes, size_t count, int file)
@@ -82,6 +90,16 @@ static bool send_message(int connection, const void *bytes, size_t count, int fi
     return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)count;
 }
 
+/* A copy of a part's descriptor; -1: there is none, or it names another file by now. */
+static int copy_file(int file, const struct stat *facts)
+{
+    const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0 || is_file(copy, facts))
+        return copy;
+    close(copy);
+    return -1;
+}
+
 /* Copies of an offer's descriptors, so that none is sent under the lock. NULL: there is no such offer. */
 static exec_ipc_part *copy_parts(uint64_t number, exec_ipc_answer *answer)
 {
@@ -97,7 +115,7 @@ static exec_ipc_part *copy_parts(uint64_t number, exec_ipc_answer *answer)
     if (copies)
         *answer = (exec_ipc_answer){.count = count, .offset = parts[0].offset, .bytes = found->bytes};
     for (size_t i = 0; copies && i < count; i++)
-        copies[i] = (exec_ipc_part){parts[i].handle_bytes, fcntl(parts[i].fd, F_DUPFD_CLOEXEC, 0)};
+        copies[i] = (exec_ipc_part){parts[i].handle_bytes, copy_file(parts[i].fd, &found->facts[i])};
     pthread_mutex_unlock(&lock);
     return copies;
 }
@@ -125,8 +143,7 @@ static void answer_request(int connection)
 /* False: the program has closed the listener's descriptor, and may have another file of that number. */
 static bool is_open(const listening *own)
 {
-    struct stat now;
-    return fstat(own->file, &now) == 0 && now.st_dev == own->facts.st_dev && now.st_ino == own->facts.st_ino;
+    return is_file(own->file, &own->facts);
 }
 
 static bool is_shortage(int error)
@@ -249,15 +266,58 @@ static exec_offer *find(CUdeviceptr address)
     return found;
 }
 
-static void end(exec_offer *ended)
+/* Ends an offer's hold and descriptors. */
+static void drop_parts(exec_offer *of)
 {
     size_t count;
-    const strata_pool_part *parts = strata_pool_hold_parts(ended->hold, &count);
+    const strata_pool_part *parts = strata_pool_hold_parts(of->hold, &count);
     for (size_t i = 0; i < count; i++)
-        if (parts[i].fd >= 0)
+        if (parts[i].fd >= 0 && (!of->facts || is_file(parts[i].fd, &of->facts[i])))
             close(parts[i].fd);
-    strata_pool_hold_end(ended->hold);
+    strata_pool_hold_end(of->hold);
+    strata_host_free(of->facts);
+}
+
+static void end(exec_offer *ended)
+{
+    drop_parts(ended);
     strata_host_free(ended);
+}
+
+/* Exports the block's memory anew. After an error the offer is as before. Under the lock. */
+static strata_status export_parts(exec_device *device, const strata_block *block, exec_offer *of)
+{
+    size_t count;
+    exec_offer now = {.hold = NULL};
+    const strata_status status =
+        strata_pool_export(strata_stack_top(strata_runtime_stack(device->runtime)), block, &now.hold);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const strata_pool_part *parts = strata_pool_hold_parts(now.hold, &count);
+    now.facts = strata_host_zalloc(count * sizeof *now.facts);
+    bool known = now.facts != NULL;
+    for (size_t i = 0; i < count && known; i++)
+        known = fstat(parts[i].fd, &now.facts[i]) == 0;
+    if (!known) {
+        strata_host_free(now.facts);
+        now.facts = NULL;
+        drop_parts(&now);
+        return STRATA_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    drop_parts(of);
+    of->hold = now.hold;
+    of->facts = now.facts;
+    return STRATA_SUCCESS;
+}
+
+static bool has_files(const exec_offer *of)
+{
+    size_t count;
+    const strata_pool_part *parts = strata_pool_hold_parts(of->hold, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!is_file(parts[i].fd, &of->facts[i]))
+            return false;
+    return true;
 }
 
 /* Under the lock. */
@@ -267,8 +327,7 @@ static strata_status make(exec_device *device, const strata_block *block, exec_o
     if (!made)
         return STRATA_ERROR_OUT_OF_HOST_MEMORY;
     *made = (exec_offer){.number = last_number + 1, .address = block->address, .bytes = block->requested};
-    const strata_status status =
-        strata_pool_export(strata_stack_top(strata_runtime_stack(device->runtime)), block, &made->hold);
+    const strata_status status = export_parts(device, block, made);
     if (status != STRATA_SUCCESS) {
         strata_host_free(made);
         return status;
@@ -285,7 +344,11 @@ strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exe
     exec_offer *unheard = NULL; /* it was made, but no socket could be */
     pthread_mutex_lock(&lock);
     exec_offer *const known = find(block->address), *offered = known;
-    strata_status status = known ? STRATA_SUCCESS : make(device, block, &offered);
+    strata_status status = STRATA_SUCCESS;
+    if (!known)
+        status = make(device, block, &offered);
+    else if (!has_files(known))
+        status = export_parts(device, block, known);
     if (status == STRATA_SUCCESS && (status = start()) != STRATA_SUCCESS && !known) {
         unheard = offered;
         offers = unheard->next;

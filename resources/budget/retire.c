@@ -64,14 +64,18 @@ void budget_retire_begin(budget *self, const strata_block *block, CUstream handl
     budget_record *record = budget_record_in(self, entry);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     const uint64_t waiting = new_waiting();
-    if (!waiting)
+    uint64_t before = atomic_load_explicit(&record->ticket, memory_order_acquire);
+    /* A second free of the block, which will be refused, leaves the first one's ticket: its completion looks for it. */
+    const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+    if (!waiting || !strata_word_lives(word, block->id.generation) ||
+        !atomic_compare_exchange_strong_explicit(&record->ticket, &before, waiting, memory_order_acq_rel,
+                                                 memory_order_relaxed))
         return;
     retirement->timeline = timeline;
     retirement->free = (shared_free){.stream = (uint64_t)incarnation << 32 | timeline->number,
                                      .bytes = budget_record_bytes(record),
                                      .ticket = &record->ticket,
                                      .waiting = waiting};
-    atomic_store_explicit(&record->ticket, waiting, memory_order_release);
 }
 
 void budget_retire_end(budget *self, CUstream handle, const budget_retirement *retirement)

@@ -455,7 +455,7 @@ void shared_limit_close(budget_shared *shared)
         munmap(shared->limit_map, sizeof(limit_file));
     }
     if (shared->limit_descriptor >= 0 &&
-        is_descriptor_of(shared->limit_descriptor, shared->limit_device, shared->limit_inode))
+        (!shared->limit_inode || is_descriptor_of(shared->limit_descriptor, shared->limit_device, shared->limit_inode)))
         close(shared->limit_descriptor);
 }
 

@@ -291,17 +291,46 @@ static strata_status submit(guard *self, guard_batch *batch)
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
-/* Lets the guard's stream wait for a live block's uses. The block does not leave meanwhile, but a layer above may take
- * it from its user, or give it back, which changes its identity: a prepared use would refuse that. */
-static strata_status follow_live(guard *self, guard_subject *subject)
+/* Lets the guard's stream wait for a live block's uses, as the table has them. */
+static strata_status wait_for_uses(guard *self, const guard_subject *subject)
 {
-    strata_table *table = strata_resource_table(&self->resource);
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(self->device, self->checking, &stream);
-    for (bool again = status == STRATA_SUCCESS; again;) {
+    return status == STRATA_SUCCESS
+               ? strata_uses_wait(strata_resource_table(&self->resource), &subject->below, &stream, subject->access)
+               : status;
+}
+
+/* Whether the owners below track uses in the table, as the library's do. */
+static bool tracks_in_table(const guard *self)
+{
+    const strata_resource *from = &self->resource;
+    for (const strata_resource *layer = from; layer; layer = strata_resource_next_below(from, layer))
+        if (!layer->upstream && !layer->ops->branch && layer->ops->prepare_use != strata_block_prepare_use)
+            return false;
+    return true;
+}
+
+/* As wait_for_uses, where an owner tracks them by itself. */
+static strata_status ask_for_uses(guard *self, const guard_subject *subject)
+{
+    strata_resource *below = self->resource.upstream;
+    strata_status status = below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
+    if (status == STRATA_SUCCESS)
+        below->ops->finish_use(below, &subject->below, self->checking, STRATA_ACCESS_NONE);
+    return status;
+}
+
+/* Makes the guard's stream follow a live block's uses. The block does not leave meanwhile, but a layer above may take
+ * it from its user, or give it back, which changes its identity, and which a prepared use would refuse. */
+static strata_status follow_live(guard *self, guard_subject *subject)
+{
+    const bool in_table = tracks_in_table(self);
+    strata_status status = STRATA_SUCCESS;
+    for (bool again = true; again;) {
         strata_error_suppress_begin();
-        status = strata_uses_wait(table, &subject->below, &stream, subject->access);
-        const uint64_t now = strata_table_living(table, subject->below.id.slot);
+        status = in_table ? wait_for_uses(self, subject) : ask_for_uses(self, subject);
+        const uint64_t now = strata_table_living(strata_resource_table(&self->resource), subject->below.id.slot);
         again = status != STRATA_SUCCESS && now != subject->below.id.generation;
         subject->below.id.generation = now;
         strata_error_suppress_end(status != STRATA_SUCCESS && !again);
@@ -318,12 +347,13 @@ static strata_status prepare_subject(guard *self, guard_subject *subject)
                          : below->ops->prepare_use(below, &subject->below, self->checking, subject->access);
 }
 
-/* Notes the use of a live block, which was not prepared. */
-static void note_live(guard *self, const guard_subject *subject)
+/* Records the use of a live block, which was not prepared. */
+static void record_live(guard *self, const guard_subject *subject)
 {
+    strata_resource *below = self->resource.upstream;
     strata_block view = subject->below;
     view.id.generation = strata_table_living(strata_resource_table(&self->resource), view.id.slot);
-    strata_block_record_use(&self->resource, &view, self->checking, subject->access);
+    below->ops->record_use(below, &view, self->checking, subject->access);
 }
 
 /* Finishes the uses of a batch's blocks. They are not recorded: no block leaves before its batches were read, and
@@ -335,7 +365,7 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
         const guard_subject *subject = &batch->subjects[i];
         strata_access access = half_submitted ? subject->access : STRATA_ACCESS_NONE;
         if (subject->live && half_submitted)
-            note_live(self, subject);
+            record_live(self, subject);
         else if (!subject->live && !subject->unfilled)
             below->ops->finish_use(below, &subject->below, self->checking, access);
     }

@@ -478,6 +478,13 @@ static void memory_is_given_on_a_new_socket_when_the_program_has_closed_the_firs
           "one mapping, read 7 and 7\none mapping, read 7 and 7\nthe first one, opened here: 201\n", "");
 }
 
+static void files_of_the_program_in_place_of_the_memorys_are_left_alone(void **state)
+{
+    (void)state;
+    check(run_wider("--ipc --children", "ipc reused"), 0,
+          "replaced: some\nopening gave 400\none mapping, read 7 and 7\nthe same: yes, left alone: all\n", "");
+}
+
 static void a_handle_that_no_stack_can_make_is_refused_with_a_way_out(void **state)
 {
     (void)state;
@@ -643,6 +650,7 @@ int main(void)
         cmocka_unit_test(memory_of_another_process_is_charged_where_it_was_made),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),
         cmocka_unit_test(an_offer_without_a_socket_is_taken_back),
+        cmocka_unit_test(files_of_the_program_in_place_of_the_memorys_are_left_alone),
         cmocka_unit_test(memory_is_given_on_a_new_socket_when_the_program_has_closed_the_first),
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
         cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),

@@ -848,11 +848,11 @@ static void bad_options_are_refused_with_their_place(test_fixture *fixture)
     (void)fixture;
 }
 
-/* Each block was used on a stream of its own, which its free does not come after. */
+/* Each block was used on a stream of its own, which its free does not come after. The first trim asks all of these, by
+ * events that it records; the second one hears that they are over. */
 static void a_trim_gives_back_chunks_whose_frees_are_complete_on_many_streams(test_fixture *fixture)
 {
     enum { COUNT = 40 };
-    test_needs_truthful_queries();
     CUstream stream = pooled(fixture), users[COUNT];
     strata_block blocks[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
@@ -862,10 +862,11 @@ static void a_trim_gives_back_chunks_whose_frees_are_complete_on_many_streams(te
     }
     for (size_t i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], stream);
-    check_cu(test_cu()->CtxSynchronize());
-    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
-    assert_int_equal(test_usage(fixture).retired_bytes, 0);
-    assert_int_equal(value(fixture, "fixed.chunks"), 0);
+    for (int i = 0; i < 2; i++) {
+        check_cu(test_cu()->CtxSynchronize());
+        check_ok(strata_runtime_trim(fixture->runtime, 0, NULL));
+    }
+    assert_true(is_or_is_swept(test_usage(fixture).retired_bytes == 0 && value(fixture, "fixed.chunks") == 0));
 }
 
 int main(void)

@@ -146,6 +146,24 @@ static void an_idle_process_with_blocks_of_one_size_does_too(test_fixture *fixtu
     allocates_elsewhere(100 * MIB);
 }
 
+/* What the other process has claimed of the first free ends with that one's completion. */
+static void a_block_that_is_freed_twice_is_given_to_others_once(test_fixture *fixture)
+{
+    strata_block block;
+    stack_text = "budget(limit=256MiB, shared=twice, wait=none), async";
+    use_stack(fixture, stack_text);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(try_allocate(fixture, 200 * MIB, stream, &block));
+    free_block(fixture, &block);
+    check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+    wait_for(stream);
+    allocates_elsewhere(200 * MIB);
+    check_ok(try_allocate(fixture, 256 * MIB, stream, &block));
+    const int elsewhere = status_elsewhere(64 * MIB);
+    free_block(fixture, &block);
+    assert_int_equal(elsewhere, REFUSED);
+}
+
 static void an_idle_stack_gives_its_memory_to_another_stack(test_fixture *fixture)
 {
     static const char text[] = "budget(limit=256MiB, shared=job, wait=none), async";
@@ -261,6 +279,7 @@ int main(int count, char **arguments)
         TEST_CASE(an_idle_process_with_blocks_of_one_size_does_too),
         TEST_CASE(however_many_blocks_an_idle_process_freed_others_get_them),
         TEST_CASE(on_however_many_streams_an_idle_process_freed_others_get_most),
+        TEST_CASE(a_block_that_is_freed_twice_is_given_to_others_once),
         TEST_CASE(an_idle_stack_gives_its_memory_to_another_stack),
         TEST_CASE(an_idle_stack_gives_what_several_streams_used_to_another_stack),
         TEST_CASE(memory_that_another_stream_uses_does_not),

@@ -340,6 +340,26 @@ static void reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks(void 
     unlink(file.path);
 }
 
+/* As where a program closes all descriptors that it does not know, and opens others. */
+static void a_file_of_the_program_in_the_reports_place_is_neither_written_nor_closed(void **state)
+{
+    (void)state;
+    scratch file = make_scratch("statistics(leaks=file, file=\"%s\"), null"), mine = make_scratch("%s");
+    assert_int_equal(build_text(file.text), 0);
+    const int descriptor = ((strata_statistics *)layer)->file;
+    const int own = open(mine.path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(own >= 0 && descriptor >= 0 && dup2(own, descriptor) == descriptor);
+    strata_block block = a_careless_function(100);
+    check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
+    release(&block);
+    check_ok(strata_stack_destroy(stack));
+    assert_string_equal(read_scratch(&mine), "");
+    assert_int_equal(close(descriptor), 0);
+    close(own);
+    unlink(mine.path);
+    unlink(file.path);
+}
+
 static void a_file_may_be_named_for_its_process_and_each_report_names_it(void **state)
 {
     (void)state;
@@ -646,6 +666,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_stack_that_cannot_end_says_what_is_live_if_it_was_asked_to),
         cmocka_unit_test(of_many_groups_the_log_has_the_largest),
         cmocka_unit_test(reports_are_added_to_a_file_which_stays_empty_if_nothing_leaks),
+        cmocka_unit_test(a_file_of_the_program_in_the_reports_place_is_neither_written_nor_closed),
         cmocka_unit_test(a_file_may_be_named_for_its_process_and_each_report_names_it),
         cmocka_unit_test(a_report_that_cannot_be_written_is_said_and_the_end_goes_on),
         cmocka_unit_test(a_long_report_has_all_its_groups),

@@ -4,7 +4,9 @@
 #include "wider_calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -174,6 +176,47 @@ static int close_unknown_descriptors(const char *self)
     return 0;
 }
 
+enum { MOST = 256 };
+
+static void find_files(bool open[MOST])
+{
+    struct stat facts;
+    for (int file = 0; file < MOST; file++)
+        open[file] = fstat(file, &facts) == 0 && !S_ISSOCK(facts.st_mode);
+}
+
+/* The memory's descriptors are closed, and their numbers are those of a file of the program: it is neither sent to
+ * others nor closed with the block. The next handle is good again. */
+static int have_files_in_their_place(const char *self)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle, again;
+    bool before[MOST], after[MOST];
+    int replaced = 0, left = 0;
+    FILE *own = tmpfile();
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    find_files(before);
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    find_files(after);
+    for (int file = 3; file < MOST; file++)
+        if (after[file] && !before[file])
+            replaced += dup2(fileno(own), file) == file;
+    printf("replaced: %s\n", replaced ? "some" : "none");
+    run_taker(self, MIB, &handle);
+    CHECK(cuIpcGetMemHandle_found(&again, block));
+    run_taker(self, MIB, &handle);
+    CHECK(DRIVER(cuMemFree)(block));
+    for (int file = 3; file < MOST; file++)
+        left += after[file] && !before[file] && fcntl(file, F_GETFD) >= 0;
+    printf("the same: %s, left alone: %s\n", memcmp(&handle, &again, HANDLE) == 0 ? "yes" : "no",
+           left == replaced ? "all" : "not all");
+    return 0;
+}
+
 /* The thread that answers on the handle's socket keeps no process alive, which exits with its last other thread. */
 static int end_main_first(void)
 {
@@ -211,6 +254,8 @@ int main(int count, char **arguments)
         return fail_to_free(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "closed") == 0)
         return close_unknown_descriptors(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "reused") == 0)
+        return have_files_in_their_place(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "no-socket") == 0)
         return fail_to_offer();
     if (count > 1)
