@@ -1,5 +1,5 @@
-/* Captures, their pools and graphs in a forked child, while another thread of the parent looks at the captures: its lock
- * stays taken in the child. Each case forks in a process of its own. */
+/* Captures, their pools and graphs in a forked child, while another thread of the parent looks at the captures: its
+ * lock stays taken in the child. Each case forks in a process of its own. */
 #include "support/child.h"
 #include "support/effort.h"
 
