@@ -1,11 +1,13 @@
-/* Captures, their pools and graphs in a forked child, while another thread of the parent looks at the captures: its
- * lock stays taken in the child. Each case forks in a process of its own. */
+/* Calls in a forked child, while another thread of the parent has locks that they need: these stay taken in the child.
+ * Each case forks in a process of its own. */
 #include "support/child.h"
 #include "support/effort.h"
 
+#include "core/streams/timeline.h"
 #include "runtime/captures.h"
 
 #include <strata/graph.h>
+#include <strata/launch.h>
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -21,7 +23,9 @@ static strata_graph *graph;
 static CUstream stream;
 static sem_t held, forked;
 
-static void *hold_lock(void *unused)
+/* ---- captures and graphs ---- */
+
+static void *hold_captures(void *unused)
 {
     strata_lock_take(&pool->launches);
     strata_captures_lock(&runtime->captures);
@@ -30,6 +34,27 @@ static void *hold_lock(void *unused)
     strata_captures_unlock(&runtime->captures);
     strata_lock_release(&pool->launches);
     return unused;
+}
+
+/* Forks while another thread is in `hold`; the child calls `look`. */
+static void fork_beside(void *(*hold)(void *unused), void (*look)(void))
+{
+    pthread_t holder;
+    int status;
+    child_check(sem_init(&held, 0, 0) == 0 && sem_init(&forked, 0, 0) == 0);
+    child_check(pthread_create(&holder, NULL, hold, NULL) == 0);
+    sem_wait(&held);
+    const pid_t child = fork();
+    child_check(child >= 0);
+    if (child == 0) {
+        alarm(test_timeout(FORK_PATIENCE_S));
+        look();
+        test_child_leave(0);
+    }
+    sem_post(&forked);
+    pthread_join(holder, NULL);
+    child_check(waitpid(child, &status, 0) == child);
+    child_check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void write_nothing(const char *text, size_t length, void *data)
@@ -86,30 +111,73 @@ static void make_graph(void)
 
 static void child_forked_beside_captures_is_refused(void)
 {
-    pthread_t holder;
-    int status;
     test_open_driver_quietly();
     test_make_current();
     make_graph();
-    child_check(sem_init(&held, 0, 0) == 0 && sem_init(&forked, 0, 0) == 0);
-    child_check(pthread_create(&holder, NULL, hold_lock, NULL) == 0);
-    sem_wait(&held);
-    const pid_t child = fork();
-    child_check(child >= 0);
-    if (child == 0) {
-        alarm(test_timeout(FORK_PATIENCE_S));
-        expect_refusals();
-        test_child_leave(0);
-    }
-    sem_post(&forked);
-    pthread_join(holder, NULL);
-    child_check(waitpid(child, &status, 0) == child);
-    child_check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    fork_beside(hold_captures, expect_refusals);
     child_ok(strata_graph_launch(graph, stream)); /* the parent goes on */
     child_ok(strata_graph_destroy(graph));
     child_ok(strata_capture_pool_release(pool));
     child_ok(strata_runtime_stream_release(runtime, stream));
 }
+
+/* ---- references and launches ---- */
+
+static strata_launch launch;
+static strata_last_write last_write;
+
+static void *hold_timeline(void *unused)
+{
+    strata_timeline *timeline = strata_timeline_of(last_write.point);
+    strata_lock_take(&runtime->open_uses.lock);
+    strata_spin_take(&timeline->lock);
+    sem_post(&held);
+    sem_wait(&forked);
+    strata_spin_release(&timeline->lock);
+    strata_lock_release(&runtime->open_uses.lock);
+    return unused;
+}
+
+static void let_go(void)
+{
+    strata_last_write_release(&last_write);
+    child_check(last_write.kind == STRATA_LAST_WRITE_NONE);
+    child_status(strata_launch_end(&launch), STRATA_ERROR_FORKED);
+}
+
+/* A held stream, and a release that waits for a prepared use. */
+static void child_forked_beside_uses_lets_go(void)
+{
+    strata_block open, prepared;
+    strata_ref *written, *released;
+    strata_ref_memory memory;
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &written));
+    child_ok(strata_ref_record_write(written, stream));
+    child_ok(strata_ref_last_write_stream(written, &last_write));
+    child_check(last_write.kind == STRATA_LAST_WRITE_STREAM);
+    child_ok(strata_runtime_allocate(runtime, BYTES, stream, &open));
+    child_ok(strata_runtime_use_until_free(runtime, &open, stream));
+    child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &released));
+    child_ok(strata_ref_access(released, &memory));
+    prepared = *memory.block;
+    child_ok(strata_runtime_prepare_block_use(runtime, &prepared, stream, STRATA_ACCESS_READ));
+    child_ok(strata_ref_release(released));
+    child_ok(strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT));
+    fork_beside(hold_timeline, let_go);
+    child_ok(strata_launch_end(&launch)); /* the parent goes on */
+    child_ok(strata_runtime_finish_block_use(runtime, &prepared, stream, STRATA_ACCESS_READ));
+    strata_last_write_release(&last_write);
+    child_ok(strata_runtime_deallocate(runtime, &open));
+    child_ok(strata_ref_release(written));
+    child_ok(strata_runtime_reap_pending(runtime));
+    child_ok(strata_runtime_stream_release(runtime, stream));
+}
+
+/* ---- running ---- */
 
 static void a_child_forked_beside_captures_is_refused_and_does_not_hang(void **state)
 {
@@ -117,11 +185,19 @@ static void a_child_forked_beside_captures_is_refused_and_does_not_hang(void **s
     test_child_run("child_forked_beside_captures_is_refused", NULL);
 }
 
+static void a_child_forked_beside_uses_lets_go_and_does_not_hang(void **state)
+{
+    (void)state;
+    test_child_run("child_forked_beside_uses_lets_go", NULL);
+}
+
 int main(int count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(child_forked_beside_captures_is_refused)};
+    static const test_scenario scenarios[] = {TEST_SCENARIO(child_forked_beside_captures_is_refused),
+                                              TEST_SCENARIO(child_forked_beside_uses_lets_go)};
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_forked_beside_captures_is_refused_and_does_not_hang)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_forked_beside_captures_is_refused_and_does_not_hang),
+                                       cmocka_unit_test(a_child_forked_beside_uses_lets_go_and_does_not_hang)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
