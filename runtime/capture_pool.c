@@ -3,10 +3,10 @@
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
+#include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
-#include "runtime/graph_frees.h"
 
 /* ---- making ---- */
 
@@ -143,6 +143,19 @@ static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
     return STRATA_SUCCESS;
 }
 
+/* What cannot be freed now is tried again by other calls. */
+static __attribute__((cold)) void free_unentered(strata_runtime *runtime, const strata_block *block)
+{
+    strata_error_suppress_begin();
+    const strata_status status = strata_free_from_top_on_own_stream(runtime->top, block);
+    strata_error_suppress_end(false);
+    if (status == STRATA_SUCCESS)
+        return;
+    strata_captures_lock(&runtime->captures);
+    strata_kept_add_due(&runtime->captures.kept, runtime->table, block);
+    strata_captures_unlock(&runtime->captures);
+}
+
 static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t alignment)
 {
     strata_runtime *runtime = pool->runtime;
@@ -170,9 +183,7 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     if (added)
         return STRATA_SUCCESS;
     strata_entry_unkeep(entry, block.id.generation);
-    strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
-    strata_graph_free_late(runtime, &block);
-    strata_error_suppress_end(false);
+    free_unentered(runtime, &block);
     return strata_fail_host_memory("a segment of a capture pool");
 }
 

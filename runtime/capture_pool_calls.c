@@ -172,9 +172,15 @@ strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strat
     return status;
 }
 
+/* In a forked child a thread that it lacks may have the lock. */
+static bool can_look_at(const strata_capture_pool *pool)
+{
+    return pool && strata_driver_state_now() != STRATA_DRIVER_FORKED;
+}
+
 size_t strata_capture_pool_buffer_count(const strata_capture_pool *pool)
 {
-    if (!pool)
+    if (!can_look_at(pool))
         return 0;
     strata_captures_lock(&pool->runtime->captures);
     const size_t count = pool->buffer_count;
@@ -188,9 +194,12 @@ strata_status strata_capture_pool_clear_buffers(strata_capture_pool *pool)
         return refuse_null("strata_capture_pool_clear_buffers");
     struct strata_ref **buffers = NULL;
     size_t count = 0;
+    strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_error_suppress_begin();
     strata_captures_lock(&pool->runtime->captures);
-    const strata_status status = check_open(pool, "strata_capture_pool_clear_buffers");
+    status = check_open(pool, "strata_capture_pool_clear_buffers");
     if (status == STRATA_SUCCESS) {
         buffers = pool->buffers;
         count = pool->buffer_count;
@@ -207,6 +216,9 @@ static strata_status set_sealed(strata_capture_pool *pool, bool sealed, const ch
 {
     if (!pool)
         return refuse_null(call);
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_captures_lock(&pool->runtime->captures);
     pool->sealed = sealed;
     strata_captures_unlock(&pool->runtime->captures);
@@ -225,7 +237,7 @@ strata_status strata_capture_pool_unseal(strata_capture_pool *pool)
 
 bool strata_capture_pool_is_sealed(const strata_capture_pool *pool)
 {
-    if (!pool)
+    if (!can_look_at(pool))
         return false;
     strata_captures_lock(&pool->runtime->captures);
     const bool sealed = pool->sealed;
@@ -237,6 +249,10 @@ strata_status strata_capture_pool_get_usage(const strata_capture_pool *pool, str
 {
     if (!pool || !usage)
         return refuse_null("strata_capture_pool_get_usage");
+    *usage = (strata_capture_pool_usage){0};
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_captures_lock(&pool->runtime->captures);
     *usage = (strata_capture_pool_usage){
         .reserved = pool->ranges.reserved, .in_use = pool->ranges.in_use, .live_blocks = pool->live_blocks};
@@ -268,6 +284,10 @@ strata_status strata_capture_pool_for_handle(strata_runtime *runtime, uint64_t h
 {
     if (!runtime || !out)
         return refuse_null("strata_capture_pool_for_handle");
+    *out = NULL;
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_captures_lock(&runtime->captures);
     strata_capture_pool *pool = *out = find_pool(runtime, handle);
     if (pool) {
@@ -282,6 +302,9 @@ strata_status strata_release_graph_pool_handle(strata_runtime *runtime, uint64_t
 {
     if (!runtime)
         return refuse_null("strata_release_graph_pool_handle");
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_captures_lock(&runtime->captures);
     strata_capture_pool *pool = find_pool(runtime, handle);
     strata_captures_unlock(&runtime->captures);

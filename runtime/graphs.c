@@ -403,14 +403,20 @@ static bool has_memory(const strata_graph *graph)
     return has;
 }
 
+/* In a forked child a thread that it lacks may have the launches' lock. */
+static bool can_look_at(const strata_graph *graph)
+{
+    return graph && strata_driver_state_now() != STRATA_DRIVER_FORKED;
+}
+
 bool strata_graph_has_pool(const strata_graph *graph)
 {
-    return graph && (!graph->pool->is_private || has_memory(graph));
+    return can_look_at(graph) && (!graph->pool->is_private || has_memory(graph));
 }
 
 bool strata_graph_has_private_pool(const strata_graph *graph)
 {
-    return graph && graph->pool->is_private && has_memory(graph);
+    return can_look_at(graph) && graph->pool->is_private && has_memory(graph);
 }
 
 strata_capture_pool *strata_graph_pool(const strata_graph *graph)
@@ -447,6 +453,9 @@ strata_status strata_graph_refuse_frees(strata_graph *graph, bool refuse)
 {
     if (!graph)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_refuse_frees: graph is NULL");
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_lock_take(&graph->pool->launches);
     strata_captures_lock(&graph->runtime->captures);
     for (size_t i = 0; i < graph->uses.count && refuse != graph->refusing; i++)
@@ -481,7 +490,7 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
     char conditional[48] = "";
     size_t outside = 0;
     strata_capture_pool_usage usage;
-    if (!graph || !write)
+    if (!can_look_at(graph) || !write)
         return;
     strata_lock_take(&graph->pool->launches);
     for (size_t i = 0; i < graph->uses.count; i++)

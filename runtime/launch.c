@@ -437,7 +437,7 @@ strata_status strata_launch_end(strata_launch *launch)
             "a launch of %zu blocks was prepared and neither committed nor cancelled; it counts as submitted",
             launch->count);
     }
-    if (launch->state != LAUNCH_DONE)
+    if (launch->state != LAUNCH_DONE && status != STRATA_ERROR_FORKED)
         release_references(launch);
     strata_host_free(launch->entries);
     memset(launch, 0, sizeof *launch);

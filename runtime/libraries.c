@@ -260,7 +260,9 @@ strata_status strata_libraries_add(strata_libraries *libraries, const char *name
     const size_t length = length_of(name);
     if (!libraries || !handle)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_libraries_add: libraries or handle is NULL");
-    const strata_status status = check_name(name, length);
+    strata_status status = strata_check_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = check_name(name, length);
     if (status != STRATA_SUCCESS)
         return status;
     entry *made = strata_host_zalloc(sizeof *made);
@@ -281,7 +283,7 @@ strata_status strata_libraries_add(strata_libraries *libraries, const char *name
 
 size_t strata_libraries_count(strata_libraries *libraries)
 {
-    if (!libraries)
+    if (!libraries || strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return 0;
     strata_lock_take(&libraries->lock);
     const size_t count = libraries->count;
@@ -294,6 +296,9 @@ strata_status strata_libraries_at(strata_libraries *libraries, size_t index, str
     if (!libraries || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_libraries_at: libraries or out is NULL");
     *out = (strata_library){0};
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_lock_take(&libraries->lock);
     const size_t count = libraries->count;
     const entry *one = libraries->last;
@@ -325,6 +330,9 @@ strata_status strata_libraries_find(strata_libraries *libraries, const char *nam
     if (!libraries || !name || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_libraries_find: libraries, name or out is NULL");
     *out = (strata_library){0};
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     const entry *one = find_entry(libraries, name, strlen(name));
     if (!one)
         return refuse_unknown(libraries, name);
@@ -334,7 +342,8 @@ strata_status strata_libraries_find(strata_libraries *libraries, const char *nam
 
 strata_blas *strata_libraries_blas(strata_libraries *libraries)
 {
-    const entry *one = libraries ? find_entry(libraries, "blas", 4) : NULL;
+    const bool can_look = libraries && strata_driver_state_now() != STRATA_DRIVER_FORKED;
+    const entry *one = can_look ? find_entry(libraries, "blas", 4) : NULL;
     return one && one->is_blas ? one->handle : NULL;
 }
 

@@ -497,7 +497,8 @@ strata_status strata_last_write_wait(strata_runtime *runtime, const strata_last_
 
 void strata_last_write_release(strata_last_write *write)
 {
-    if (write && write->kind == STRATA_LAST_WRITE_STREAM)
+    /* In a forked child a thread that it lacks may have the stream's lock. */
+    if (write && write->kind == STRATA_LAST_WRITE_STREAM && strata_driver_state_now() != STRATA_DRIVER_FORKED)
         strata_stream_unhold(write->point);
     if (write)
         *write = (strata_last_write){0};

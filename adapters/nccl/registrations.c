@@ -160,7 +160,7 @@ void *strata_nccl_handle(const strata_nccl_registration *registration)
 
 void strata_nccl_forget(strata_nccl_registration *registration)
 {
-    if (!registration)
+    if (!registration || strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
     strata_registration_end(registration->runtime, &registration->block);
     strata_host_free(registration);
@@ -168,7 +168,10 @@ void strata_nccl_forget(strata_nccl_registration *registration)
 
 strata_status strata_nccl_deregister(strata_nccl_registration *registration)
 {
-    const strata_status status = registration ? leave(registration) : STRATA_SUCCESS;
+    strata_status status = strata_check_not_forked();
+    if (!registration || status != STRATA_SUCCESS)
+        return status;
+    status = leave(registration);
     if (status == STRATA_SUCCESS)
         strata_nccl_forget(registration);
     return status;

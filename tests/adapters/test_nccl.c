@@ -2,10 +2,12 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "adapters/fake_nccl.h"
 #include "support/captures.h"
+#include "support/child.h"
 #include "support/graphs.h"
 #include "support/pool.h"
 #include "support/sweep.h"
@@ -255,6 +257,25 @@ static void a_block_of_a_graph_can_be_registered_too(test_fixture *fixture)
     assert_int_equal(test_usage(fixture).live_bytes, 0);
 }
 
+static void a_forked_child_leaves_registrations_alone(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 4 * MIB, stream);
+    int status;
+    check_ok(register_block(fixture, &block, NULL, 0));
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const strata_status deregistered = strata_nccl_deregister(registrations[0]);
+        strata_nccl_forget(registrations[0]);
+        test_child_leave(deregistered == STRATA_ERROR_FORKED && comm.registered == 1 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ok(deregister(0));
+    test_free_on(fixture, &block, stream);
+}
+
 static void what_is_no_live_block_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -307,6 +328,7 @@ int main(void)
         TEST_CASE(a_deregistration_that_fails_can_be_tried_again),
         TEST_CASE(a_registration_that_went_with_its_communicator_is_forgotten),
         TEST_CASE(a_block_of_a_graph_can_be_registered_too),
+        TEST_CASE(a_forked_child_leaves_registrations_alone),
         TEST_CASE(what_is_no_live_block_is_refused),
         TEST_CASE(memory_of_a_captures_pool_is_refused),
     };

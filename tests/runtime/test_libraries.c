@@ -1,4 +1,5 @@
 /* Sets of libraries: kinds of the program's own, lists of names, and the order of their ends. */
+#include "support/child.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -6,6 +7,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static strata_libraries *libraries;
 
@@ -142,6 +145,25 @@ static void without_names_blas_is_opened(test_fixture *fixture)
     close_all();
 }
 
+static void a_forked_child_is_refused(test_fixture *fixture)
+{
+    strata_library one;
+    int status;
+    check_ok(strata_libraries_open(fixture->runtime, NULL, "", &libraries));
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const bool refused = strata_libraries_add(libraries, "mine", "1", &one, NULL, NULL) == STRATA_ERROR_FORKED &&
+                             strata_libraries_at(libraries, 0, &one) == STRATA_ERROR_FORKED &&
+                             strata_libraries_find(libraries, "mine", &one) == STRATA_ERROR_FORKED &&
+                             strata_libraries_count(libraries) == 0 && !strata_libraries_blas(libraries);
+        test_child_leave(refused ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close_all();
+}
+
 static void null_arguments_are_refused(test_fixture *fixture)
 {
     strata_library one;
@@ -166,6 +188,7 @@ int main(void)
         TEST_CASE(a_list_that_cannot_be_opened_leaves_nothing),
         TEST_CASE(kinds_are_registered_once_and_under_good_names),
         TEST_CASE(without_names_blas_is_opened),
+        TEST_CASE(a_forked_child_is_refused),
         TEST_CASE(null_arguments_are_refused),
     };
     static const char *const stacks[] = {"pool"};
