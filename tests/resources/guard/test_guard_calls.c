@@ -342,6 +342,52 @@ static void a_free_beside_a_check_of_the_guard_below_and_the_check_succeed(void 
     check_ok(strata_runtime_destroy(meanwhile.runtime));
 }
 
+/* ---- an owner that tracks uses by itself ---- */
+
+static struct {
+    strata_resource_ops ops;
+    size_t prepared, finished;
+} tracker;
+
+static strata_status track_prepare(strata_resource *owner, const strata_block *block, CUstream stream,
+                                   strata_access access)
+{
+    tracker.prepared++;
+    return strata_block_prepare_use(owner, block, stream, access);
+}
+
+static strata_status track_finish(strata_resource *owner, const strata_block *block, CUstream stream,
+                                  strata_access access)
+{
+    tracker.finished++;
+    return strata_block_finish_use(owner, block, stream, access);
+}
+
+static void an_owner_that_tracks_uses_hears_of_checks_of_live_blocks(void **state)
+{
+    (void)state;
+    strata_resource *layers[2];
+    strata_stack *stack;
+    strata_block blocks[BLOCKS];
+    check_ok(strata_guard_create(0, &(strata_guard_options){.no_debuggers = 1}, &layers[0]));
+    check_ok(strata_direct_create(0, NULL, &layers[1]));
+    tracker.ops = *layers[1]->ops;
+    tracker.ops.prepare_use = track_prepare;
+    tracker.ops.finish_use = track_finish;
+    layers[1]->ops = &tracker.ops;
+    check_ok(strata_stack_build(layers, 2, 0, &stack));
+    strata_resource *top = strata_stack_top(stack);
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = BYTES}, &blocks[i]));
+    tracker.prepared = tracker.finished = 0;
+    check_ok(strata_guard_check(top, NULL));
+    assert_int_equal(tracker.prepared, BLOCKS);
+    assert_int_equal(tracker.finished, BLOCKS);
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_resource_deallocate(top, &blocks[i], NULL));
+    check_ok(strata_stack_destroy(stack));
+}
+
 /* ---- findings in the middle of a try ---- */
 
 static struct {
@@ -491,6 +537,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_search_or_a_free_of_a_reused_address_makes_no_finding),
         cmocka_unit_test(reaps_and_checks_end_while_threads_go_on_freeing),
         cmocka_unit_test(a_free_beside_a_check_of_the_guard_below_and_the_check_succeed),
+        cmocka_unit_test(an_owner_that_tracks_uses_hears_of_checks_of_live_blocks),
         cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
         cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),
         cmocka_unit_test(with_on_finding_exit_the_process_ends_whoever_is_printing),
