@@ -104,6 +104,10 @@ CUresult sim_phase_error(void); /* CUDA_SUCCESS while the driver runs */
 /* Takes the lock. False: the calling thread holds it, and a signal handler that has interrupted it calls; a wait would
  * never end. */
 bool sim_lock(void);
+
+/* As sim_lock, for 5 seconds, and once: the thread may have been interrupted before it counts as the holder. For the
+ * exiting thread. */
+bool sim_lock_at_exit(void);
 bool sim_ended(void); /* without the lock */
 
 /* ---- entry.c ---- */

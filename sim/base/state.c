@@ -1,5 +1,7 @@
 #include "base/base.h"
 
+#include <time.h>
+
 sim_state sim = {
     .lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP,
     .progress = PTHREAD_COND_INITIALIZER,
@@ -30,6 +32,19 @@ CUresult sim_phase_error(void)
 bool sim_lock(void)
 {
     return pthread_mutex_lock(&sim.lock) == 0;
+}
+
+bool sim_lock_at_exit(void)
+{
+    enum { PATIENCE_S = 5 };
+    static bool given_up; /* the exiting thread's */
+    struct timespec until;
+    if (given_up)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PATIENCE_S;
+    given_up = pthread_mutex_clocklock(&sim.lock, CLOCK_MONOTONIC, &until) != 0;
+    return !given_up;
 }
 
 bool sim_ended(void)

@@ -60,7 +60,7 @@ static void finish_checking(void)
  * state: then nothing is released. Nor is anything done where a signal handler exits that has interrupted a call. */
 static void end(void)
 {
-    if (!sim_lock())
+    if (!sim_lock_at_exit())
         return;
     if (sim.phase == SIM_RUNNING) {
         finish_checking();
@@ -80,7 +80,7 @@ static void end(void)
 __attribute__((destructor)) static void unload(void)
 {
     end();
-    if (!sim_lock())
+    if (!sim_lock_at_exit())
         return;
     if (sim.phase == SIM_NOT_INITIALIZED)
         sim_registered_kernels_close();
