@@ -18,6 +18,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     if (parent)
         memcpy(account->parent_name, parent->name, BUDGET_NAME);
     account->fast = !parent && !terms->shared;
+    account->quotas_in_file = !parent && terms->shared && !terms->soft;
     atomic_init(&account->limit, terms->limit);
     atomic_init(&account->counts, !terms->shared);
     strata_spin_init(&account->counts_lock, STRATA_RANK_ACCOUNT_COUNTS);

@@ -7,7 +7,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/base/size_text.h"
-#include "resources/budget/shared.h"
+#include "resources/budget/shared_quota.h"
 
 #include <string.h>
 
@@ -109,6 +109,8 @@ static strata_status charge(strata_budget_account *account, size_t bytes)
 static __attribute__((noinline)) strata_status take_slow(strata_budget_account *account, size_t bytes)
 {
     strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS && account->quotas_in_file && budget_take_shared_quota(account, bytes))
+        return STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = charge(account, bytes);
     if (status == STRATA_SUCCESS)
@@ -120,7 +122,10 @@ static __attribute__((noinline)) strata_status take_slow(strata_budget_account *
 /* The fast path: most often the thread has quota. */
 strata_status budget_take(strata_budget_account *account, size_t bytes)
 {
-    budget_slot *slot = account->fast && strata_driver_is_open() ? budget_charge_fast(account, bytes) : NULL;
+    const bool open = strata_driver_is_open();
+    if (account->quotas_in_file && open && shared_quota_take(account->shared, bytes))
+        return STRATA_SUCCESS;
+    budget_slot *slot = account->fast && open ? budget_charge_fast(account, bytes) : NULL;
     if (__builtin_expect(!slot, 0))
         return take_slow(account, bytes);
     budget_slot_clear_flight(slot);
@@ -131,6 +136,8 @@ strata_status budget_take(strata_budget_account *account, size_t bytes)
 void budget_give(strata_budget_account *account, size_t bytes)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
+        return;
+    if (account->quotas_in_file && shared_quota_give(account->shared, bytes))
         return;
     if (__builtin_expect(!account->fast || !budget_release_fast(account, bytes), 0))
         budget_release(account, bytes);

@@ -1,5 +1,5 @@
 /* The process's shared budgets. */
-#include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -66,6 +66,7 @@ static void detach(budget_shared *shared)
         shared_file_unmap(shared->file);
     if (shared->descriptor >= 0 && (!shared->inode || shared_file_has_descriptor(shared)))
         close(shared->descriptor);
+    strata_per_thread_destroy(&shared->threads);
     strata_lock_destroy(&shared->lock);
     strata_host_free(shared);
 }
@@ -78,13 +79,14 @@ static budget_shared *make_shared(const char *path)
     memcpy(shared->path, path, strnlen(path, SHARED_PATH - 1));
     shared->descriptor = shared->limit_descriptor = -1;
     strata_lock_init(&shared->lock, STRATA_RANK_SHARED);
+    strata_per_thread_init(&shared->threads, sizeof(shared_quota_thread));
     strata_spin_init(&shared->retired_lock, STRATA_RANK_SHARED_RETIRED);
     return shared;
 }
 
 static budget_shared *add_file(budget_shared *shared)
 {
-    shared->users = 1;
+    atomic_store_explicit(&shared->users, 1, memory_order_relaxed);
     shared->next = files;
     files = shared;
     return shared;
@@ -116,14 +118,14 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
         status = shared_file_refuse(shared->path, "locked");
     }
     if (status != STRATA_SUCCESS)
-        shared->users--;
+        atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed);
     return status;
 }
 
 /* Whether a file is kept for the driver alone (shared_close), and lost. Under files_lock. */
 static bool is_abandoned(const budget_shared *shared)
 {
-    return shared->users == 0 && shared_is_lost(shared);
+    return atomic_load_explicit(&shared->users, memory_order_relaxed) == 0 && shared_is_lost(shared);
 }
 
 /* Whether an open file is the one at a path. `about`: of the file there, NULL: there is none. */
@@ -147,7 +149,8 @@ static strata_status find_open(const char *path, budget_shared **out)
         return STRATA_SUCCESS;
     if (strcmp(strrchr(shared->path, '/'), strrchr(path, '/')) != 0)
         return shared_file_refuse_for(path, "is not a regular file with one link");
-    shared->users++;
+    if (atomic_fetch_add_explicit(&shared->users, 1, memory_order_relaxed) && shared_slot_of(shared))
+        shared_quota_close_own(shared); /* those of one user alone */
     *out = shared;
     return STRATA_SUCCESS;
 }
@@ -253,7 +256,7 @@ void shared_close(budget_shared *shared)
     if (!shared)
         return;
     strata_lock_take(&files_lock);
-    if (--shared->users == 0 && (!shared_slot_of(shared) || shared_words_unmap(shared))) {
+    if (atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed) == 1 && (!shared_slot_of(shared) || shared_words_unmap(shared))) {
         budget_shared **at = &files;
         while (*at != shared)
             at = &(*at)->next;

@@ -1,7 +1,7 @@
 /* The slots of a shared budget's file: taking and leaving one, those of dead processes, what each takes of the limit.
  */
 #define _GNU_SOURCE
-#include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 
 #include "core/base/error.h"
 
@@ -22,19 +22,44 @@ uint64_t shared_lease_of(const shared_slot *slot)
 }
 
 /* Reads in_use before settling: completed bytes move from the first to the second. */
-uint64_t shared_used_by(const shared_slot *slot)
+int64_t shared_used_of_lease(const shared_slot *slot)
 {
-    uint64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst), all;
-    bool damaged = __builtin_add_overflow(in_use, atomic_load_explicit(&slot->settling, memory_order_seq_cst), &all);
-    return damaged ? UINT64_MAX : all;
+    const int64_t in_use = (int64_t)atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
+    const uint64_t settling = atomic_load_explicit(&slot->settling, memory_order_seq_cst);
+    int64_t all;
+    return __builtin_add_overflow(in_use, settling, &all) ? INT64_MAX : all;
 }
 
-/* What a slot takes of the limit. Its lease is 0 while the bytes in use exceed a lowered limit; during reuse its bytes
- * in use exceed its lease, and count twice. With the lock. */
+/* Adds what may be below 0, as what is in use changes meanwhile. */
+static uint64_t add(int64_t of_lease, int64_t of_quotas)
+{
+    int64_t all;
+    if (__builtin_add_overflow(of_lease, of_quotas, &all))
+        return UINT64_MAX;
+    return all > 0 ? (uint64_t)all : 0;
+}
+
+/* Bytes that a slot's process may not use again. UINT64_MAX: damaged. */
+static uint64_t used_by(const budget_shared *shared, const shared_slot *slot)
+{
+    int64_t of_quotas;
+    return shared_quota_used_by(shared, slot, &of_quotas) ? add(shared_used_of_lease(slot), of_quotas) : UINT64_MAX;
+}
+
+/* A lease is 0 while the bytes in use exceed a lowered limit, and a quota is closed then. */
+uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot)
+{
+    const uint64_t lease = shared_lease_of(slot);
+    int64_t of_quotas;
+    if (lease > INT64_MAX || !shared_quota_granted_to(shared, slot, &of_quotas))
+        return UINT64_MAX;
+    return add(lease ? (int64_t)lease : shared_used_of_lease(slot), of_quotas);
+}
+
+/* What a slot takes of the limit. During reuse its bytes in use exceed its lease, and count twice. With the lock. */
 static uint64_t held_by(const budget_shared *shared, const shared_slot *slot)
 {
-    uint64_t lease = shared_lease_of(slot), all = lease ? lease : shared_used_by(slot),
-             claimed = shared_claimed(shared, slot);
+    const uint64_t all = shared_leased_by(shared, slot), claimed = shared_claimed(shared, slot);
     return all > claimed ? all - claimed : 0;
 }
 
@@ -53,6 +78,7 @@ static void clear_slot(const budget_shared *shared, shared_slot *slot)
     atomic_store_explicit(&slot->lease, 0, memory_order_release);
     atomic_store_explicit(&slot->in_use, 0, memory_order_release);
     atomic_store_explicit(&slot->settling, 0, memory_order_release);
+    shared_quota_clear(shared, slot);
     shared_retired_clear(shared->file, slot);
     atomic_store_explicit(&slot->frozen, 0, memory_order_release);
     atomic_store_explicit(&slot->seen_dead, 0, memory_order_relaxed);
@@ -124,6 +150,8 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
             return shared_file_refuse(shared->path, "made larger");
         }
         clear_slot(shared, slot);
+        if (!shared->threads.number && strata_barriers_share())
+            strata_per_thread_take_number(&shared->threads);
         atomic_store_explicit(&slot->started, self.started, memory_order_relaxed);
         atomic_store_explicit(&slot->pid_namespace, self.pid_namespace, memory_order_relaxed);
         atomic_store_explicit(&slot->image, self.image, memory_order_relaxed);
@@ -154,7 +182,7 @@ bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
 
 uint64_t shared_in_use_of(const budget_shared *shared, const shared_slot *slot)
 {
-    uint64_t used = shared_used_by(slot), claimed = shared_claimed(shared, slot);
+    uint64_t used = used_by(shared, slot), claimed = shared_claimed(shared, slot);
     return used > claimed ? used - claimed : 0;
 }
 

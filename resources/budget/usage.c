@@ -1,7 +1,7 @@
 /* Bytes in use, and their peak. */
 #include "resources/budget/free_quota.h"
 
-#include "resources/budget/shared.h"
+#include "resources/budget/shared_quota.h"
 #include "resources/budget/take.h"
 
 uint64_t budget_in_use(strata_budget_account *account)
@@ -14,13 +14,31 @@ uint64_t budget_in_use(strata_budget_account *account)
     return all > 0 && (uint64_t)all > quotas ? (uint64_t)all - quotas : 0;
 }
 
+static bool is_above_peak(const strata_budget_account *account, int64_t all)
+{
+    return all > (int64_t)atomic_load_explicit(&account->peak, memory_order_relaxed);
+}
+
+/* The bytes of this process's charges that have succeeded, or more while its quotas are open. */
+static int64_t own_bound(const strata_budget_account *account)
+{
+    return shared_count(account->shared, 0) + shared_quota_bound(account->shared);
+}
+
+/* Closes the process's quotas if there may be a new peak with them. */
 static __attribute__((noinline)) void look_at_others(strata_budget_account *account, int64_t own)
 {
     const uint64_t limit = shared_limit(account->shared);
     uint64_t others = 0;
     if (shared_others_at_once(account->shared, &others))
         atomic_store_explicit(&account->others, others, memory_order_relaxed);
-    const int64_t all = own - (int64_t)shared_own_claimed(account->shared) + (int64_t)others;
+    const int64_t rest = (int64_t)others - (int64_t)shared_own_claimed(account->shared);
+    if (is_above_peak(account, own + rest) && shared_quotas_are_open(account->shared)) {
+        if (!shared_quota_close_own(account->shared))
+            return;
+        own = own_bound(account);
+    }
+    const int64_t all = own + rest;
     budget_raise_peak(account, limit && all > (int64_t)limit ? (int64_t)limit : all);
 }
 
@@ -28,12 +46,35 @@ static __attribute__((noinline)) void look_at_others(strata_budget_account *acco
 void budget_count_shared(strata_budget_account *account, uint64_t bytes)
 {
     enum { OFTEN = 64 };
-    const int64_t own = shared_count(account->shared, (int64_t)bytes);
+    const int64_t own = shared_count(account->shared, (int64_t)bytes) + shared_quota_bound(account->shared);
     const int64_t all = own + (int64_t)atomic_load_explicit(&account->others, memory_order_relaxed);
     const uint32_t looks = atomic_load_explicit(&account->looks, memory_order_relaxed) + 1;
     atomic_store_explicit(&account->looks, looks, memory_order_relaxed);
-    if (all > (int64_t)atomic_load_explicit(&account->peak, memory_order_relaxed) || looks % OFTEN == 0)
+    if (is_above_peak(account, all) || looks % OFTEN == 0)
         look_at_others(account, own);
+}
+
+static bool open_quota(strata_budget_account *account, shared_quota_thread *self, uint64_t bytes)
+{
+    look_at_others(account, own_bound(account));
+    return shared_quota_open(account->shared, self, bytes,
+                             (int64_t)atomic_load_explicit(&account->peak, memory_order_relaxed) -
+                                 (int64_t)atomic_load_explicit(&account->others, memory_order_relaxed));
+}
+
+bool budget_take_shared_quota(strata_budget_account *account, uint64_t bytes)
+{
+    shared_quota_thread *self = shared_quota_self(account->shared);
+    if (!self)
+        return false;
+    if (self->steps % SHARED_QUOTA_LOOKS == 0) {
+        look_at_others(account, own_bound(account));
+        if (shared_quota_take(account->shared, bytes))
+            return true;
+    }
+    if (++self->misses % SHARED_QUOTA_MISSES != 0 || !open_quota(account, self, bytes))
+        return false;
+    return shared_quota_take(account->shared, bytes);
 }
 
 uint64_t budget_of_others(strata_budget_account *account)
@@ -50,7 +91,7 @@ uint64_t budget_of_others(strata_budget_account *account)
 static uint64_t peak_of(strata_budget_account *account, uint64_t in_use)
 {
     if (account->shared)
-        look_at_others(account, shared_count(account->shared, 0));
+        look_at_others(account, own_bound(account));
     budget_count_late(account);
     const uint64_t slack = atomic_load_explicit(&account->slack, memory_order_relaxed);
     const uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
