@@ -20,6 +20,9 @@ enum {
     TAG_INDEXES = 1024,
 };
 
+/* A lease or quota that nothing can be charged to. */
+#define SHARED_CLOSED INT64_MIN
+
 typedef struct shared_tag {
     char name[SHARED_TAG_NAME];
     _Atomic uint64_t in_use; /* any thread of the process, relaxed */
@@ -27,8 +30,8 @@ typedef struct shared_tag {
 
 /* A process's part of the file. Written with the lock, except in_use and tags. */
 typedef struct shared_slot {
-    _Alignas(64) _Atomic uint64_t in_use; /* written by the process; signed: what threads' quotas gave back is less */
-    _Atomic uint64_t lease;
+    _Alignas(64) _Atomic int64_t in_use; /* written by the process; below 0 if it gave back what quotas were charged */
+    _Atomic int64_t lease;               /* SHARED_CLOSED: the bytes in use count in its place */
     _Atomic uint32_t frozen;  /* a process is lowering the lease, or died while it did */
     _Atomic int32_t pid;      /* 0: free */
     _Atomic uint64_t started; /* ticks since boot */
@@ -60,8 +63,6 @@ typedef struct shared_quota {
     _Atomic int64_t open;              /* what used may be: granted or SHARED_CLOSED; written with the lock */
     _Atomic int64_t granted;           /* what it takes of the limit; SHARED_CLOSED: used; written with the lock */
 } shared_quota;
-
-#define SHARED_CLOSED INT64_MIN
 
 typedef struct shared_quota_page {
     _Alignas(4096) shared_quota quotas[SHARED_QUOTAS];
@@ -152,7 +153,7 @@ int64_t shared_used_of_lease(const shared_slot *slot);
 /* Bytes that all slots take of the limit, with the file's lock; that one's lease and quotas do. */
 uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot);
 uint64_t shared_held_by_all(const budget_shared *shared);
-uint64_t shared_lease_of(const shared_slot *slot);
+int64_t shared_lease_of(const shared_slot *slot);
 uint32_t shared_used_slots(const shared_file *file);
 
 /* Bytes in use of a slot, without what other processes claimed. */

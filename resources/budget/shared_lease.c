@@ -34,26 +34,26 @@ static uint64_t left_under(uint64_t limit, const budget_shared *shared, uint64_t
     return wanted < limit ? limit - wanted : 0;
 }
 
-/* What a lease of so many bytes takes of the limit. */
+/* What a lease takes of the limit. */
 static int64_t counted_for(int64_t lease, int64_t used)
 {
-    return lease ? lease : used;
+    return lease == SHARED_CLOSED ? used : lease;
 }
 
-/* Takes unused bytes from a slot's lease, at most `most` unless all of it: then what is used counts, which is below 0
- * where quotas gave back to it. Returns how many. With the lock. */
+/* Takes unused bytes from a slot's lease, and returns how many. With the lock. */
 static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 {
-    const int64_t lease = (int64_t)shared_lease_of(slot);
-    if (lease <= 0 || lease <= shared_used_of_lease(slot))
+    const int64_t lease = shared_lease_of(slot);
+    int64_t surplus;
+    if (lease <= shared_used_of_lease(slot))
         return 0;
     atomic_store_explicit(&slot->frozen, 1, memory_order_seq_cst);
-    const int64_t used = shared_used_of_lease(slot);
-    const int64_t surplus = used >= lease ? 0 : used > 0 ? lease - used : lease;
-    const int64_t left = lease - ((uint64_t)surplus < most ? surplus : (int64_t)most);
-    atomic_store_explicit(&slot->lease, (uint64_t)left, memory_order_seq_cst);
+    if (__builtin_sub_overflow(lease, shared_used_of_lease(slot), &surplus) || surplus < 0)
+        surplus = 0;
+    const int64_t taken = (uint64_t)surplus < most ? surplus : (int64_t)most;
+    atomic_store_explicit(&slot->lease, lease - taken, memory_order_seq_cst);
     atomic_store_explicit(&slot->frozen, 0, memory_order_seq_cst);
-    return (uint64_t)(lease - counted_for(left, used));
+    return (uint64_t)taken;
 }
 
 static uint64_t less_by(uint64_t bytes, uint64_t by)
@@ -79,19 +79,17 @@ static uint64_t take_from_all(const budget_shared *shared, const shared_slot *ow
 bool shared_take(budget_shared *shared, uint64_t bytes)
 {
     shared_slot *own = shared_slot_of(shared);
-    uint64_t now = atomic_load_explicit(&own->in_use, memory_order_relaxed);
-    int64_t more, all;
+    int64_t now = atomic_load_explicit(&own->in_use, memory_order_relaxed), more, all;
     do {
-        const int64_t lease = (int64_t)atomic_load_explicit(&own->lease, memory_order_relaxed);
+        const int64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
         const uint64_t settling = atomic_load_explicit(&own->settling, memory_order_relaxed);
-        if (__builtin_add_overflow((int64_t)now, bytes, &more) || __builtin_add_overflow(more, settling, &all) ||
-            all > lease || (bytes && !lease))
+        if (__builtin_add_overflow(now, bytes, &more) || __builtin_add_overflow(more, settling, &all) || all > lease)
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&own->in_use, &now, (uint64_t)more, memory_order_seq_cst,
-                                                    memory_order_relaxed));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&own->in_use, &now, more, memory_order_seq_cst, memory_order_relaxed));
     if (!atomic_load_explicit(&own->frozen, memory_order_seq_cst) && shared_is_covered(shared))
         return true;
-    atomic_fetch_sub_explicit(&own->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&own->in_use, (int64_t)bytes, memory_order_seq_cst);
     return false;
 }
 
@@ -119,13 +117,11 @@ static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
     shared_slot *own = shared_slot_of(shared);
     atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* left by a process that died */
     shared_settle(shared);
-    const int64_t lease = (int64_t)shared_lease_of(own), used = shared_used_of_lease(own);
+    const int64_t lease = shared_lease_of(own), used = shared_used_of_lease(own);
     const int64_t now = counted_for(lease, used);
     int64_t need;
-    if (lease < 0 || __builtin_add_overflow(used, more_bytes, &need))
+    if (__builtin_add_overflow(used, more_bytes, &need))
         return false;
-    if (need < 1 && more_bytes)
-        need = 1; /* with a lease of 0 nothing can be charged */
     if (lease >= need)
         return true;
     const uint64_t missing = need > now ? (uint64_t)need - (uint64_t)now : 0;
@@ -133,7 +129,7 @@ static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
         return false;
     uint64_t left = left_under(limit_of(shared), shared, missing);
     uint64_t more = least_of(least_of(max_advance, missing < max_advance ? missing * 4 : missing), left / 8);
-    atomic_store_explicit(&own->lease, (uint64_t)need + more, memory_order_seq_cst);
+    atomic_store_explicit(&own->lease, need + (int64_t)more, memory_order_seq_cst);
     return true;
 }
 
@@ -185,18 +181,18 @@ bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning)
 
 void shared_take_for_reuse(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&shared_slot_of(shared)->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&shared_slot_of(shared)->in_use, (int64_t)bytes, memory_order_seq_cst);
 }
 
 bool shared_is_covered(const budget_shared *shared)
 {
     const shared_slot *own = shared_slot_of(shared);
-    return shared_used_of_lease(own) <= (int64_t)shared_lease_of(own);
+    return shared_used_of_lease(own) <= shared_lease_of(own);
 }
 
 void shared_give(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_sub_explicit(&shared_slot_of(shared)->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&shared_slot_of(shared)->in_use, (int64_t)bytes, memory_order_seq_cst);
 }
 
 uint64_t shared_limit(const budget_shared *shared)
@@ -205,13 +201,13 @@ uint64_t shared_limit(const budget_shared *shared)
 }
 
 /* Lowers the leases to a new limit, with the lock, so that they cannot grow again. First unused parts; if the bytes in
- * use exceed the limit, all leases: then each request takes the lock, until enough is given back. */
+ * use exceed the limit, all leases are closed: then each request takes the lock, until enough is given back. */
 static void lower_leases(const budget_shared *shared, uint64_t limit)
 {
     shared_file *file = shared->file;
     take_from_all(shared, NULL, excess_over(limit, shared, 0));
     for (uint32_t i = 0; i < shared_used_slots(file) && excess_over(limit, shared, 0); i++)
-        atomic_store_explicit(&file->slots[i].lease, 0, memory_order_seq_cst);
+        atomic_store_explicit(&file->slots[i].lease, SHARED_CLOSED, memory_order_seq_cst);
 }
 
 /* The limit last: a process that dies before leaves smaller leases, which is harmless. */

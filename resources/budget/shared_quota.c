@@ -57,20 +57,20 @@ bool shared_quota_used_by(const budget_shared *shared, const shared_slot *slot, 
     return add_up(shared, slot, used_of, bytes);
 }
 
-int64_t shared_quota_bound(const budget_shared *shared)
-{
-    int64_t bytes;
-    return shared_quota_granted_to(shared, shared_slot_of(shared), &bytes) ? bytes : 0;
-}
-
-bool shared_quotas_are_open(const budget_shared *shared)
+bool shared_quota_bound(const budget_shared *shared, int64_t *bytes)
 {
     const shared_slot *own = shared_slot_of(shared);
+    const shared_quota *quotas = quotas_of(shared, own);
     const uint32_t count = used_quotas(shared, own);
-    for (uint32_t i = 0; i < count; i++)
-        if (is_open(&quotas_of(shared, own)[i]))
-            return true;
-    return false;
+    bool all_closed = true;
+    *bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t granted = atomic_load_explicit(&quotas[i].granted, memory_order_seq_cst);
+        const bool closed = granted == SHARED_CLOSED;
+        all_closed &= closed;
+        *bytes = (int64_t)((uint64_t)*bytes + (uint64_t)(closed ? used_of(&quotas[i]) : granted)); /* any, if damaged */
+    }
+    return all_closed;
 }
 
 /* ---- closing ---- */
@@ -182,12 +182,15 @@ shared_quota_thread *shared_quota_self(budget_shared *shared)
 static int64_t take_of_lease(const budget_shared *shared, int64_t least, int64_t most)
 {
     shared_slot *own = shared_slot_of(shared);
-    const int64_t lease = (int64_t)shared_lease_of(own);
+    const int64_t lease = shared_lease_of(own);
+    int64_t unused;
+    if (lease == SHARED_CLOSED)
+        return 0;
     atomic_store_explicit(&own->frozen, 1, memory_order_seq_cst);
-    const int64_t used = shared_used_of_lease(own);
-    const int64_t unused = used < lease ? lease - (used > 0 ? used : 0) : 0;
-    const int64_t taken = unused < least ? 0 : unused < most ? unused : most;
-    atomic_store_explicit(&own->lease, (uint64_t)(lease - taken), memory_order_seq_cst);
+    if (__builtin_sub_overflow(lease, shared_used_of_lease(own), &unused) || unused < least)
+        unused = 0;
+    const int64_t taken = unused < most ? unused : most;
+    atomic_store_explicit(&own->lease, lease - taken, memory_order_seq_cst);
     atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst);
     return taken;
 }
@@ -195,7 +198,7 @@ static int64_t take_of_lease(const budget_shared *shared, int64_t least, int64_t
 static void return_to_lease(const budget_shared *shared, int64_t bytes)
 {
     shared_slot *own = shared_slot_of(shared);
-    atomic_store_explicit(&own->lease, shared_lease_of(own) + (uint64_t)bytes, memory_order_seq_cst);
+    atomic_store_explicit(&own->lease, shared_lease_of(own) + bytes, memory_order_seq_cst);
 }
 
 /* How much more than `least` to grant: some charges' bytes, at most half of what the peak leaves. */
@@ -209,7 +212,10 @@ static int64_t most_of(int64_t least, uint64_t bytes, int64_t left)
 /* How far the process's bytes may still rise. */
 static int64_t left_below(const budget_shared *shared, int64_t peak)
 {
-    return peak - atomic_load_explicit(&shared->counted, memory_order_seq_cst) - shared_quota_bound(shared);
+    const int64_t counted = atomic_load_explicit(&shared->counted, memory_order_seq_cst);
+    int64_t of_quotas;
+    shared_quota_bound(shared, &of_quotas);
+    return peak - counted - of_quotas;
 }
 
 /* With the lock. A charge to the lease counts itself and then looks at what is granted; this grants, and then looks at

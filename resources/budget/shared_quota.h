@@ -13,8 +13,8 @@
  * never missed, also if the thread sleeps, is stopped or was killed. A process that cannot ask for the barrier leaves
  * other processes' quotas alone.
  *
- * Giving back lowers `used`, of any quota at any time: another thread's quota, or the lease, may have been charged. So
- * each alone may be below 0; their sum is what is in use.
+ * Giving back lowers `used` of the thread's quota, at any time, or the lease's while it is closed, whichever was charged.
+ * So each alone may be below 0; their sum is what is in use.
  *
  * Quotas are granted within the peak, which no charge within one can raise then. When a charge to the lease may be a new
  * peak, the process closes its quotas, and waits for threads that are charging: then `used` is exact. So quotas are
@@ -67,11 +67,11 @@ static inline bool shared_quota_take(const budget_shared *shared, uint64_t bytes
     return fits;
 }
 
-/* Gives bytes back to the thread's quota. False: it has none. */
+/* Gives bytes back to the thread's quota. False: it has none, or a closed one, whose charges go to the lease. */
 static inline bool shared_quota_give(const budget_shared *shared, uint64_t bytes)
 {
     const shared_quota_thread *self = strata_per_thread_if_present(&shared->threads);
-    if (__builtin_expect(!self || !self->quota, 0))
+    if (__builtin_expect(!self || !self->quota || shared_quota_load(&self->quota->open) == SHARED_CLOSED, 0))
         return false;
     const uint64_t used = (uint64_t)shared_quota_load(&self->quota->used);
     atomic_store_explicit(&self->quota->used, (int64_t)(used - bytes), memory_order_release);
@@ -81,10 +81,9 @@ static inline bool shared_quota_give(const budget_shared *shared, uint64_t bytes
 /* The thread's, which gets one of its process's quotas. NULL: there is none left. */
 shared_quota_thread *shared_quota_self(budget_shared *shared);
 
-/* What the process's quotas are at most, with those that are closed: by this its bytes whose charges have succeeded may
- * be more than shared_count() says. Exact when all are closed. */
-int64_t shared_quota_bound(const budget_shared *shared);
-bool shared_quotas_are_open(const budget_shared *shared);
+/* What the process's quotas, the closed ones too, add at most to its bytes of shared_count(). True: all were closed, and
+ * that is what is charged to them. */
+bool shared_quota_bound(const budget_shared *shared, int64_t *bytes);
 
 /* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak` and its lease has as much
  * unused. Takes the file's lock. */

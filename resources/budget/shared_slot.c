@@ -16,7 +16,7 @@ uint32_t shared_used_slots(const shared_file *file)
     return used < SHARED_SLOTS ? used : SHARED_SLOTS;
 }
 
-uint64_t shared_lease_of(const shared_slot *slot)
+int64_t shared_lease_of(const shared_slot *slot)
 {
     return atomic_load_explicit(&slot->lease, memory_order_acquire);
 }
@@ -24,7 +24,7 @@ uint64_t shared_lease_of(const shared_slot *slot)
 /* Reads in_use before settling: completed bytes move from the first to the second. */
 int64_t shared_used_of_lease(const shared_slot *slot)
 {
-    const int64_t in_use = (int64_t)atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
+    const int64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
     const uint64_t settling = atomic_load_explicit(&slot->settling, memory_order_seq_cst);
     int64_t all;
     return __builtin_add_overflow(in_use, settling, &all) ? INT64_MAX : all;
@@ -46,14 +46,14 @@ static uint64_t used_by(const budget_shared *shared, const shared_slot *slot)
     return shared_quota_used_by(shared, slot, &of_quotas) ? add(shared_used_of_lease(slot), of_quotas) : UINT64_MAX;
 }
 
-/* A lease is 0 while the bytes in use exceed a lowered limit, and a quota is closed then. */
+/* Leases are closed while the bytes in use exceed a lowered limit. */
 uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot)
 {
-    const uint64_t lease = shared_lease_of(slot);
+    const int64_t lease = shared_lease_of(slot);
     int64_t of_quotas;
-    if (lease > INT64_MAX || !shared_quota_granted_to(shared, slot, &of_quotas))
+    if (!shared_quota_granted_to(shared, slot, &of_quotas))
         return UINT64_MAX;
-    return add(lease ? (int64_t)lease : shared_used_of_lease(slot), of_quotas);
+    return add(lease == SHARED_CLOSED ? shared_used_of_lease(slot) : lease, of_quotas);
 }
 
 /* What a slot takes of the limit. During reuse its bytes in use exceed its lease, and count twice. With the lock. */

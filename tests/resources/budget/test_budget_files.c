@@ -507,7 +507,7 @@ static void lose_the_descriptor(void)
     child_check(shared_make_room(shared, 1000, 0) && shared_take(shared, 1000));
     for (int file = 3; file < 64; file++)
         close(file);
-    uint64_t lease = shared->file->slots[0].lease;
+    const uint64_t lease = (uint64_t)shared->file->slots[0].lease;
     child_check(lease >= 1000 && lease < LIMIT);
     child_check(shared_take(shared, lease - 1000));
     child_check(!take(shared, 1));

@@ -264,7 +264,7 @@ static void leases_that_no_sound_file_has_grant_nothing(void **state)
     holder others = keep_locked(own_path("a"), 2, 2, 0);
     for (size_t i = 1; i <= 2; i++) {
         file->slots[i].pid = 1;
-        file->slots[i].lease = file->slots[i].in_use = UINT64_MAX - 10;
+        file->slots[i].lease = file->slots[i].in_use = INT64_MAX - 10;
         file->used_slots = (uint32_t)i + 1;
         assert_false(take(shared, 100));
         assert_int_equal(file->slots[0].lease, 0);
