@@ -123,7 +123,7 @@ static __attribute__((noinline)) strata_status take_slow(strata_budget_account *
 strata_status budget_take(strata_budget_account *account, size_t bytes)
 {
     const bool open = strata_driver_is_open();
-    if (account->quotas_in_file && open && shared_quota_take(account->shared, bytes))
+    if (account->quotas_in_file && open && shared_quota_take(strata_per_thread_if_present(&account->slots), bytes))
         return STRATA_SUCCESS;
     budget_slot *slot = account->fast && open ? budget_charge_fast(account, bytes) : NULL;
     if (__builtin_expect(!slot, 0))
@@ -137,7 +137,7 @@ void budget_give(strata_budget_account *account, size_t bytes)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
         return;
-    if (account->quotas_in_file && shared_quota_give(account->shared, bytes))
+    if (account->quotas_in_file && shared_quota_give(strata_per_thread_if_present(&account->slots), bytes))
         return;
     if (__builtin_expect(!account->fast || !budget_release_fast(account, bytes), 0))
         budget_release(account, bytes);

@@ -77,7 +77,7 @@ struct strata_budget_account {
     _Atomic int64_t kept_free;  /* free quota that no thread takes: no new peak goes uncounted; 0 while it counts */
     _Atomic uint64_t max_quota; /* quota of a thread, for small blocks; 0 while it counts */
     _Atomic uint64_t slack;     /* bytes that the peak may lack; 0 while it counts */
-    strata_per_thread slots;
+    strata_per_thread slots; /* budget_slot; shared: shared_quota, of the file */
 
     /* Constant. */
     uint64_t soft_low; /* 0: no mark, as soft */

@@ -66,7 +66,6 @@ static void detach(budget_shared *shared)
         shared_file_unmap(shared->file);
     if (shared->descriptor >= 0 && (!shared->inode || shared_file_has_descriptor(shared)))
         close(shared->descriptor);
-    strata_per_thread_destroy(&shared->threads);
     strata_lock_destroy(&shared->lock);
     strata_host_free(shared);
 }
@@ -79,7 +78,6 @@ static budget_shared *make_shared(const char *path)
     memcpy(shared->path, path, strnlen(path, SHARED_PATH - 1));
     shared->descriptor = shared->limit_descriptor = -1;
     strata_lock_init(&shared->lock, STRATA_RANK_SHARED);
-    strata_per_thread_init(&shared->threads, sizeof(shared_quota_thread));
     strata_spin_init(&shared->retired_lock, STRATA_RANK_SHARED_RETIRED);
     return shared;
 }

@@ -3,7 +3,7 @@
 #define STRATA_RESOURCES_BUDGET_SHARED_INTERNAL_H
 
 #include "core/base/lock.h"
-#include "core/base/per_thread.h"
+#include "core/base/thread.h"
 #include "resources/budget/shared.h"
 
 #include <limits.h>
@@ -62,6 +62,9 @@ typedef struct shared_quota {
     _Alignas(64) _Atomic int64_t used; /* charged less given back by the thread; below 0 if others charged it */
     _Atomic int64_t open;              /* what used may be: granted or SHARED_CLOSED; written with the lock */
     _Atomic int64_t granted;           /* what it takes of the limit; SHARED_CLOSED: used; written with the lock */
+    _Atomic uint32_t busy;             /* the thread is charging; for its own process */
+    uint32_t steps;                    /* the thread's charges so far; by it alone, as the next */
+    uint32_t misses;                   /* of these, the ones beyond the quota */
 } shared_quota;
 
 typedef struct shared_quota_page {
@@ -118,7 +121,8 @@ struct budget_shared {
     _Atomic uint64_t words;   /* the page's address on the device; 0: not yet, or the driver does not map it */
     _Atomic bool words_asked; /* the driver was asked; set once */
     struct strata_device *device_of_words; /* whose context mapped them; written before words */
-    strata_per_thread threads;             /* shared_quota_thread; without a number there are no quotas */
+    /* By thread number, written by the thread: index of its quota + 1; 0: it has none. */
+    unsigned char quota_of[STRATA_THREAD_LIMIT];
 };
 
 static inline shared_slot *shared_slot_of(const budget_shared *shared)

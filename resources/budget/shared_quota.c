@@ -114,12 +114,17 @@ uint64_t shared_quota_close(const budget_shared *shared, const shared_slot *slot
     return count_used(shared, slot);
 }
 
-/* Waits for threads that are charging; those that begin later see that they must not. With the lock. */
-static void await_charges(const budget_shared *shared)
+/* Waits for threads that are charging; those that begin later see that they must not. Not for ever: other processes
+ * write the file, too. With the lock. */
+static void await_charges(const budget_shared *shared, const shared_slot *own)
 {
-    uint32_t position = 0;
-    for (shared_quota_thread *thread; (thread = strata_per_thread_next(&shared->threads, &position));)
-        strata_busy_await(&thread->busy);
+    enum { MOST = 10000 /* backs off for about a second in all */ };
+    const uint32_t count = used_quotas(shared, own);
+    for (uint32_t i = 0; i < count; i++) {
+        const _Atomic uint32_t *busy = &quotas_of(shared, own)[i].busy;
+        for (unsigned spins = 0; spins < MOST && atomic_load_explicit(busy, memory_order_acquire);)
+            strata_backoff(&spins);
+    }
 }
 
 bool shared_quota_close_own(budget_shared *shared)
@@ -130,7 +135,7 @@ bool shared_quota_close_own(budget_shared *shared)
     if (refuse_charges(shared, own)) {
         if (!strata_heavy_barrier_for_all())
             strata_heavy_barrier(); /* for this process's threads */
-        await_charges(shared);
+        await_charges(shared, own);
         count_used(shared, own);
     }
     shared_unlock_file(shared);
@@ -151,31 +156,35 @@ void shared_quota_clear(const budget_shared *shared, const shared_slot *slot)
 
 /* ---- opening ---- */
 
-/* The next quota that no thread has; NULL: none is left. Takes the file's lock among the threads of the process. */
-static shared_quota *next_quota(budget_shared *shared)
+/* Returns how many quotas there are with one that no thread has had; 0: none is left. Takes the file's lock among the
+ * threads of the process. */
+static uint32_t add_quota(budget_shared *shared)
 {
     const shared_slot *own = shared_slot_of(shared);
-    shared_quota *quota = NULL;
     strata_lock_take(&shared->lock);
     const uint32_t count = used_quotas(shared, own);
     if (count < SHARED_QUOTAS) {
-        quota = &quotas_of(shared, own)[count];
+        shared_quota *quota = &quotas_of(shared, own)[count];
         atomic_store_explicit(&quota->used, 0, memory_order_relaxed);
         atomic_store_explicit(&quota->open, SHARED_CLOSED, memory_order_relaxed);
         atomic_store_explicit(&quota->granted, SHARED_CLOSED, memory_order_relaxed);
+        atomic_store_explicit(&quota->busy, 0, memory_order_relaxed);
+        quota->steps = quota->misses = 0;
         atomic_store_explicit(&page_of(shared, own)->used_quotas, count + 1, memory_order_release);
     }
     strata_lock_release(&shared->lock);
-    return quota;
+    return count < SHARED_QUOTAS ? count + 1 : 0;
 }
 
-shared_quota_thread *shared_quota_self(budget_shared *shared)
+shared_quota *shared_quota_self(budget_shared *shared)
 {
-    shared_quota_thread *self =
-        shared->threads.number ? strata_per_thread_self(&shared->threads, strata_thread_self()) : NULL;
-    if (self && !self->quota)
-        self->quota = next_quota(shared);
-    return self && self->quota ? self : NULL;
+    const strata_thread *thread = strata_thread_self();
+    if (!thread || !thread->index || !strata_barriers_share())
+        return NULL;
+    unsigned char *of = &shared->quota_of[thread->index];
+    if (!*of)
+        *of = (unsigned char)add_quota(shared);
+    return *of ? &quotas_of(shared, shared_slot_of(shared))[*of - 1] : NULL;
 }
 
 /* Takes at least `least` and at most `most` bytes out of the own lease, or 0. With the lock. */
@@ -239,12 +248,12 @@ static bool open_quota(const budget_shared *shared, shared_quota *quota, uint64_
 }
 
 /* Another layer with the budget would have to see its own peak: one user alone has quotas. */
-bool shared_quota_open(budget_shared *shared, shared_quota_thread *self, uint64_t bytes, int64_t peak)
+bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak)
 {
-    if (!strata_barriers_share() || !shared_lock_file(shared))
+    if (!shared_lock_file(shared))
         return false;
     const bool opened = atomic_load_explicit(&shared->users, memory_order_relaxed) == 1 &&
-                        open_quota(shared, self->quota, bytes, peak);
+                        open_quota(shared, self, bytes, peak);
     shared_unlock_file(shared);
     return opened;
 }

@@ -25,14 +25,6 @@
 #include "core/base/busy_flag.h"
 #include "resources/budget/shared_internal.h"
 
-/* A thread's own; written by it. */
-typedef struct shared_quota_thread {
-    shared_quota *quota;   /* set once; NULL: none yet, or none is left */
-    _Atomic uint32_t busy; /* it is charging */
-    uint32_t steps;        /* charges within the quota */
-    uint32_t misses;       /* charges beyond it since it was last asked for */
-} shared_quota_thread;
-
 enum {
     SHARED_QUOTA_LOOKS = 64,    /* charges from one look at the other processes to the next */
     SHARED_QUOTA_MISSES = 1024, /* charges beyond the quota before there is another one */
@@ -43,16 +35,15 @@ static inline int64_t shared_quota_load(const _Atomic int64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* Charges within the thread's quota. False: unchanged. Both comparisons are needed: by the first, nothing is charged for
- * a moment once the process has closed the quota; by the second, none that a closing process did not see. */
-static inline bool shared_quota_take(const budget_shared *shared, uint64_t bytes)
+/* Charges within the thread's quota; NULL: it has none. False: unchanged. Both comparisons are needed: by the first,
+ * nothing is charged for a moment once the process has closed the quota; by the second, none that a closing process did
+ * not see. */
+static inline bool shared_quota_take(shared_quota *quota, uint64_t bytes)
 {
-    shared_quota_thread *self = strata_per_thread_if_present(&shared->threads);
-    if (__builtin_expect(!self || !self->quota || ++self->steps % SHARED_QUOTA_LOOKS == 0, 0))
+    if (__builtin_expect(!quota || ++quota->steps % SHARED_QUOTA_LOOKS == 0, 0))
         return false;
-    shared_quota *quota = self->quota;
     int64_t more;
-    atomic_store_explicit(&self->busy, 1, memory_order_relaxed);
+    atomic_store_explicit(&quota->busy, 1, memory_order_relaxed);
     strata_light_barrier();
     const int64_t used = shared_quota_load(&quota->used);
     bool fits = !__builtin_add_overflow(used, bytes, &more) && more <= shared_quota_load(&quota->open);
@@ -63,23 +54,23 @@ static inline bool shared_quota_take(const budget_shared *shared, uint64_t bytes
         if (__builtin_expect(!fits, 0))
             atomic_store_explicit(&quota->used, used, memory_order_relaxed);
     }
-    strata_busy_leave(&self->busy);
+    strata_busy_leave(&quota->busy);
     return fits;
 }
 
 /* Gives bytes back to the thread's quota. False: it has none, or a closed one, whose charges go to the lease. */
-static inline bool shared_quota_give(const budget_shared *shared, uint64_t bytes)
+static inline bool shared_quota_give(shared_quota *quota, uint64_t bytes)
 {
-    const shared_quota_thread *self = strata_per_thread_if_present(&shared->threads);
-    if (__builtin_expect(!self || !self->quota || shared_quota_load(&self->quota->open) == SHARED_CLOSED, 0))
+    if (__builtin_expect(!quota || shared_quota_load(&quota->open) == SHARED_CLOSED, 0))
         return false;
-    const uint64_t used = (uint64_t)shared_quota_load(&self->quota->used);
-    atomic_store_explicit(&self->quota->used, (int64_t)(used - bytes), memory_order_release);
+    const uint64_t used = (uint64_t)shared_quota_load(&quota->used);
+    atomic_store_explicit(&quota->used, (int64_t)(used - bytes), memory_order_release);
     return true;
 }
 
-/* The thread's, which gets one of its process's quotas. NULL: there is none left. */
-shared_quota_thread *shared_quota_self(budget_shared *shared);
+/* The thread's, which gets one of its process's quotas, and leaves it to the next thread with its number. NULL: none is
+ * left, or the kernel has no barrier for all processes. */
+shared_quota *shared_quota_self(budget_shared *shared);
 
 /* What the process's quotas, the closed ones too, add at most to its bytes of shared_count(). True: all were closed, and
  * that is what is charged to them. */
@@ -87,7 +78,7 @@ bool shared_quota_bound(const budget_shared *shared, int64_t *bytes);
 
 /* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak` and its lease has as much
  * unused. Takes the file's lock. */
-bool shared_quota_open(budget_shared *shared, shared_quota_thread *self, uint64_t bytes, int64_t peak);
+bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak);
 
 /* Closes the process's quotas, and waits for charges within them. Takes the file's lock. False: it cannot be taken. */
 bool shared_quota_close_own(budget_shared *shared);

@@ -150,8 +150,6 @@ strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms)
             return shared_file_refuse(shared->path, "made larger");
         }
         clear_slot(shared, slot);
-        if (!shared->threads.number && strata_barriers_share())
-            strata_per_thread_take_number(&shared->threads);
         atomic_store_explicit(&slot->started, self.started, memory_order_relaxed);
         atomic_store_explicit(&slot->pid_namespace, self.pid_namespace, memory_order_relaxed);
         atomic_store_explicit(&slot->image, self.image, memory_order_relaxed);

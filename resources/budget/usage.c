@@ -68,7 +68,7 @@ void budget_count_shared(strata_budget_account *account, uint64_t bytes)
         look_at_others(account);
 }
 
-static bool open_quota(strata_budget_account *account, shared_quota_thread *self, uint64_t bytes)
+static bool open_quota(strata_budget_account *account, shared_quota *self, uint64_t bytes)
 {
     look_at_others(account);
     return shared_quota_open(account->shared, self, bytes,
@@ -78,17 +78,18 @@ static bool open_quota(strata_budget_account *account, shared_quota_thread *self
 
 bool budget_take_shared_quota(strata_budget_account *account, uint64_t bytes)
 {
-    shared_quota_thread *self = shared_quota_self(account->shared);
+    shared_quota *self = shared_quota_self(account->shared);
     if (!self)
         return false;
+    strata_per_thread_keep(&account->slots, strata_thread_self(), self);
     if (self->steps % SHARED_QUOTA_LOOKS == 0) {
         look_at_others(account);
-        if (shared_quota_take(account->shared, bytes))
+        if (shared_quota_take(self, bytes))
             return true;
     }
     if (++self->misses % SHARED_QUOTA_MISSES != 0 || !open_quota(account, self, bytes))
         return false;
-    return shared_quota_take(account->shared, bytes);
+    return shared_quota_take(self, bytes);
 }
 
 uint64_t budget_of_others(strata_budget_account *account)

@@ -105,10 +105,10 @@ enum { HIGH_PEAK = 1 << 30 };
 /* Returns the bytes of the quota that are not used; 0: it was not opened. */
 static inline uint64_t open_quota(budget_shared *shared, uint64_t bytes)
 {
-    shared_quota_thread *self = shared_quota_self(shared);
+    shared_quota *self = shared_quota_self(shared);
     if (!self || !shared_quota_open(shared, self, bytes, HIGH_PEAK))
         return 0;
-    return (uint64_t)(self->quota->open - self->quota->used);
+    return (uint64_t)(self->open - self->used);
 }
 
 static inline void carry_out(budget_shared **shared, const command *what, answer *reply)
@@ -128,10 +128,10 @@ static inline void carry_out(budget_shared **shared, const command *what, answer
         reply->bytes = open_quota(*shared, what->bytes);
         return;
     case ORDER_TAKE_BY_QUOTA:
-        reply->done = shared_quota_take(*shared, what->bytes) || take_of_lease(*shared, what->bytes);
+        reply->done = shared_quota_take(shared_quota_self(*shared), what->bytes) || take_of_lease(*shared, what->bytes);
         return;
     case ORDER_GIVE_BY_QUOTA:
-        if (!shared_quota_give(*shared, what->bytes))
+        if (!shared_quota_give(shared_quota_self(*shared), what->bytes))
             shared_give(*shared, what->bytes);
         return;
     case ORDER_CLOSE:

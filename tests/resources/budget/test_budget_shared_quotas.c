@@ -131,7 +131,7 @@ static void a_quota_stays_within_the_peak_and_the_lease(void **state)
     (void)state;
     skip_without_barriers();
     check_ok(shared_open(&terms, &shared));
-    shared_quota_thread *self = shared_quota_self(shared);
+    shared_quota *self = shared_quota_self(shared);
     assert_non_null(self);
     assert_false(shared_quota_open(shared, self, 100, HIGH_PEAK)); /* nothing is leased */
     assert_true(take_of_lease(shared, 1000));
@@ -143,12 +143,12 @@ static void a_quota_stays_within_the_peak_and_the_lease(void **state)
     int64_t of_quotas;
     assert_false(shared_quota_bound(shared, &of_quotas));
     assert_true(of_quotas == 100);
-    assert_false(shared_quota_take(shared, 101));
-    assert_true(shared_quota_take(shared, 100));
-    assert_false(shared_quota_take(shared, 1));
+    assert_false(shared_quota_take(self, 101));
+    assert_true(shared_quota_take(self, 100));
+    assert_false(shared_quota_take(self, 1));
     assert_false(shared_quota_open(shared, self, 1, 600));
     assert_true(shared_quota_open(shared, self, 1, 601)); /* it grows */
-    assert_true(shared_quota_take(shared, 1));
+    assert_true(shared_quota_take(self, 1));
     assert_int_equal(shared_in_use(shared), 601);
     budget_shared *second; /* a second user, of which the first is not to be hidden */
     check_ok(shared_open(&terms, &second));
@@ -235,7 +235,7 @@ static uint64_t next_number(uint64_t *seed)
 
 static bool take_in_any_way(worker *self, uint64_t bytes)
 {
-    if (shared_quota_take(self->shared, bytes)) {
+    if (shared_quota_take(shared_quota_self(self->shared), bytes)) {
         self->quotas++;
         return true;
     }
@@ -253,7 +253,7 @@ static void *take_and_give(void *data)
     for (int i = 0; i < self->operations && !self->failed; i++) {
         const uint64_t bytes = next_number(&self->seed) % SHARE + 1;
         if (held + bytes > SHARE) {
-            if (next_number(&self->seed) % 4 == 0 || !shared_quota_give(self->shared, held))
+            if (next_number(&self->seed) % 4 == 0 || !shared_quota_give(shared_quota_self(self->shared), held))
                 shared_give(self->shared, held);
             held = 0;
         }
@@ -267,7 +267,7 @@ static void *take_and_give(void *data)
             self->failed = 2;
         held += bytes;
     }
-    if (!shared_quota_give(self->shared, held))
+    if (!shared_quota_give(shared_quota_self(self->shared), held))
         shared_give(self->shared, held);
     return NULL;
 }
