@@ -254,7 +254,8 @@ void shared_close(budget_shared *shared)
     if (!shared)
         return;
     strata_lock_take(&files_lock);
-    if (atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed) == 1 && (!shared_slot_of(shared) || shared_words_unmap(shared))) {
+    if (atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed) == 1 &&
+        (!shared_slot_of(shared) || shared_words_unmap(shared))) {
         budget_shared **at = &files;
         while (*at != shared)
             at = &(*at)->next;

@@ -32,9 +32,9 @@ typedef struct shared_tag {
 typedef struct shared_slot {
     _Alignas(64) _Atomic int64_t in_use; /* written by the process; below 0 if it gave back what quotas were charged */
     _Atomic int64_t lease;               /* SHARED_CLOSED: the bytes in use count in its place */
-    _Atomic uint32_t frozen;  /* a process is lowering the lease, or died while it did */
-    _Atomic int32_t pid;      /* 0: free */
-    _Atomic uint64_t started; /* ticks since boot */
+    _Atomic uint32_t frozen;             /* a process is lowering the lease, or died while it did */
+    _Atomic int32_t pid;                 /* 0: free */
+    _Atomic uint64_t started;            /* ticks since boot */
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t seen_dead; /* nanoseconds since boot; 0: alive */
     _Atomic uint64_t image;     /* of the program: shared_identity; 0: unknown */
@@ -52,7 +52,7 @@ typedef struct shared_record {
 
 typedef struct shared_retired_page {
     _Alignas(4096) _Atomic uint32_t used; /* records from this one on were never taken; written by the process */
-    _Atomic uint32_t used_quotas; /* quotas from this one on were never taken; written by the process */
+    _Atomic uint32_t used_quotas;         /* quotas from this one on were never taken; written by the process */
     uint32_t unused[6];
     shared_record records[SHARED_RETIRED];
 } shared_retired_page;
@@ -130,6 +130,21 @@ static inline shared_slot *shared_slot_of(const budget_shared *shared)
     return atomic_load_explicit(&shared->own_slot, memory_order_acquire);
 }
 
+static inline int64_t shared_lease_of(const shared_slot *slot)
+{
+    return atomic_load_explicit(&slot->lease, memory_order_acquire);
+}
+
+/* Bytes of a slot's lease that its process may not use again; below 0 if those of quotas were given back there. Reads
+ * in_use before settling: completed bytes move from the first to the second. */
+static inline int64_t shared_used_of_lease(const shared_slot *slot)
+{
+    const int64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
+    const uint64_t settling = atomic_load_explicit(&slot->settling, memory_order_seq_cst);
+    int64_t all;
+    return __builtin_add_overflow(in_use, settling, &all) ? INT64_MAX : all;
+}
+
 /* ---- shared.c ---- */
 
 /* Opens a file for a visit: takes no slot. Shares an open file: closing a second descriptor would drop its locks.
@@ -151,13 +166,9 @@ void shared_unlock_file(budget_shared *shared);
 
 /* ---- shared_slot.c ---- */
 
-/* Bytes of a slot's lease that its process may not use again; below 0 if those of quotas were given back there. */
-int64_t shared_used_of_lease(const shared_slot *slot);
-
 /* Bytes that all slots take of the limit, with the file's lock; that one's lease and quotas do. */
 uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot);
 uint64_t shared_held_by_all(const budget_shared *shared);
-int64_t shared_lease_of(const shared_slot *slot);
 uint32_t shared_used_slots(const shared_file *file);
 
 /* Bytes in use of a slot, without what other processes claimed. */

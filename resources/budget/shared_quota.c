@@ -252,8 +252,8 @@ bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes
 {
     if (!shared_lock_file(shared))
         return false;
-    const bool opened = atomic_load_explicit(&shared->users, memory_order_relaxed) == 1 &&
-                        open_quota(shared, self, bytes, peak);
+    const bool opened =
+        atomic_load_explicit(&shared->users, memory_order_relaxed) == 1 && open_quota(shared, self, bytes, peak);
     shared_unlock_file(shared);
     return opened;
 }

@@ -1,5 +1,5 @@
-/* Quotas of threads in a shared budget, for charges that no layer below decides (take.h): a thread charges and gives back
- * in its own line of the file, without a locked instruction.
+/* Quotas of threads in a shared budget, for charges that no layer below decides (take.h): a thread charges and gives
+ * back in its own line of the file, without a locked instruction.
  *
  *     limit >= leases + quotas granted        a quota that is open takes `granted` of the limit, a closed one `used`
  *
@@ -9,15 +9,15 @@
  *     used += bytes; light barrier                        open = CLOSED; heavy barrier for all processes
  *     load open: if used > open, undo: the slow path      granted = CLOSED: from now on `used` counts, and only falls
  *
- * One of the two sees the other: either the thread undoes its charge, or what was charged is in `used`. So unused quota is
- * never missed, also if the thread sleeps, is stopped or was killed. A process that cannot ask for the barrier leaves
- * other processes' quotas alone.
+ * One of the two sees the other: either the thread undoes its charge, or what was charged is in `used`. So unused quota
+ * is never missed, also if the thread sleeps, is stopped or was killed. A process that cannot ask for the barrier
+ * leaves other processes' quotas alone.
  *
- * Giving back lowers `used` of the thread's quota, at any time, or the lease's while it is closed, whichever was charged.
- * So each alone may be below 0; their sum is what is in use.
+ * Giving back lowers `used` of the thread's quota, at any time, or the lease's while it is closed, whichever was
+ * charged. So each alone may be below 0; their sum is what is in use.
  *
- * Quotas are granted within the peak, which no charge within one can raise then. When a charge to the lease may be a new
- * peak, the process closes its quotas, and waits for threads that are charging: then `used` is exact. So quotas are
+ * Quotas are granted within the peak, which no charge within one can raise then. When a charge to the lease may be a
+ * new peak, the process closes its quotas, and waits for threads that are charging: then `used` is exact. So quotas are
  * granted only after many charges without one. */
 #ifndef STRATA_RESOURCES_BUDGET_SHARED_QUOTA_H
 #define STRATA_RESOURCES_BUDGET_SHARED_QUOTA_H
@@ -72,12 +72,12 @@ static inline bool shared_quota_give(shared_quota *quota, uint64_t bytes)
  * left, or the kernel has no barrier for all processes. */
 shared_quota *shared_quota_self(budget_shared *shared);
 
-/* What the process's quotas, the closed ones too, add at most to its bytes of shared_count(). True: all were closed, and
- * that is what is charged to them. */
+/* What the process's quotas, the closed ones too, add at most to its bytes of shared_count(). True: all were closed,
+ * and that is what is charged to them. */
 bool shared_quota_bound(const budget_shared *shared, int64_t *bytes);
 
-/* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak` and its lease has as much
- * unused. Takes the file's lock. */
+/* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak` and its lease has as
+ * much unused. Takes the file's lock. */
 bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak);
 
 /* Closes the process's quotas, and waits for charges within them. Takes the file's lock. False: it cannot be taken. */
@@ -91,7 +91,8 @@ uint64_t shared_quota_close(const budget_shared *shared, const shared_slot *slot
 /* Ends a slot's quotas. */
 void shared_quota_clear(const budget_shared *shared, const shared_slot *slot);
 
-/* What a slot's quotas take of the limit; what is charged to them. Without the lock too, at no one moment. False: damaged. */
+/* What a slot's quotas take of the limit; what is charged to them. Without the lock too, at no one moment. False:
+ * damaged. */
 bool shared_quota_granted_to(const budget_shared *shared, const shared_slot *slot, int64_t *bytes);
 bool shared_quota_used_by(const budget_shared *shared, const shared_slot *slot, int64_t *bytes);
 

@@ -16,20 +16,6 @@ uint32_t shared_used_slots(const shared_file *file)
     return used < SHARED_SLOTS ? used : SHARED_SLOTS;
 }
 
-int64_t shared_lease_of(const shared_slot *slot)
-{
-    return atomic_load_explicit(&slot->lease, memory_order_acquire);
-}
-
-/* Reads in_use before settling: completed bytes move from the first to the second. */
-int64_t shared_used_of_lease(const shared_slot *slot)
-{
-    const int64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
-    const uint64_t settling = atomic_load_explicit(&slot->settling, memory_order_seq_cst);
-    int64_t all;
-    return __builtin_add_overflow(in_use, settling, &all) ? INT64_MAX : all;
-}
-
 /* Adds what may be below 0, as what is in use changes meanwhile. */
 static uint64_t add(int64_t of_lease, int64_t of_quotas)
 {

@@ -30,8 +30,8 @@ static bool read_own(const strata_budget_account *account, int64_t *own)
     return exact;
 }
 
-/* Raises the peak to what this process and others have in use. If that may be a new one, but for quotas, they are closed
- * first. A charge that counts itself and then looks misses none, as it is in use until the look is over. */
+/* Raises the peak to what this process and others have in use. If that may be a new one, but for quotas, they are
+ * closed first. A charge that counts itself and then looks misses none, as it is in use until the look is over. */
 static __attribute__((noinline)) void look_at_others(strata_budget_account *account)
 {
     enum { TRIES = 8 /* until no other thread opens its quota again */ };

@@ -37,7 +37,7 @@ typedef enum order {
     ORDER_OPEN,
     ORDER_TAKE, /* as the layer does: within the lease, else with more of it */
     ORDER_GIVE,
-    ORDER_OPEN_QUOTA, /* of so many bytes at least; answers how many */
+    ORDER_OPEN_QUOTA,    /* of so many bytes at least; answers how many */
     ORDER_TAKE_BY_QUOTA, /* as the layer does for what is passed on: within the quota, else as ORDER_TAKE */
     ORDER_GIVE_BY_QUOTA,
     ORDER_CLOSE,

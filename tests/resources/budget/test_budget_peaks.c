@@ -1,9 +1,8 @@
 /* budget's peaks: never above what was in use at once, and below it by at most 64 KiB of each thread, both while the
  * account counts and while threads have quotas. */
 #include "support/budget.h"
-#include "support/budget_inside.h"
+#include "support/budget_account.h"
 
-#include "resources/budget/internal.h"
 #include "resources/budget/take.h"
 
 #include <pthread.h>
@@ -129,8 +128,8 @@ static void *work(void *data)
         const size_t bytes = self->varied ? 1 + (seed >> 33) % self->bytes : self->bytes;
         raise_to(&self->bound, atomic_fetch_add(&self->open, bytes) + bytes);
         const bool passes = self->passes && i % 16 != 0;
-        if ((passes ? budget_take(self->passes, bytes)
-                    : strata_runtime_allocate(self->runtime, bytes, NULL, &block)) != STRATA_SUCCESS) {
+        if ((passes ? budget_take(self->passes, bytes) : strata_runtime_allocate(self->runtime, bytes, NULL, &block)) !=
+            STRATA_SUCCESS) {
             self->failed = true;
             break;
         }
@@ -150,8 +149,7 @@ static void *work(void *data)
 static void check_crowd_of(test_fixture *fixture, const char *text, size_t bytes, bool varied, bool passes)
 {
     strata_budget_account *account = use_stack(fixture, text);
-    crowd self = {
-        .runtime = fixture->runtime, .passes = passes ? account : NULL, .bytes = bytes, .varied = varied};
+    crowd self = {.runtime = fixture->runtime, .passes = passes ? account : NULL, .bytes = bytes, .varied = varied};
     self.rounds = test_is_swept() ? 300 : test_effort(20000, 300);
     pthread_t threads[THREADS];
     pthread_barrier_init(&self.begin, NULL, THREADS);
@@ -518,12 +516,6 @@ static void take_and_give(strata_budget_account *account, size_t bytes, size_t t
         check_ok(budget_take(account, bytes));
         budget_give(account, bytes);
     }
-}
-
-static bool has_open_quotas(const strata_budget_account *account)
-{
-    int64_t bytes;
-    return !shared_quota_bound(account->shared, &bytes);
 }
 
 static void a_thread_with_a_quota_in_a_shared_budget_misses_no_peak(test_fixture *fixture)
