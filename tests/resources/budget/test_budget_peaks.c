@@ -1,7 +1,7 @@
 /* budget's peaks: never above what was in use at once, and below it by at most 64 KiB of each thread, both while the
  * account counts and while threads have quotas. */
 #include "support/budget.h"
-#include "support/budget_account.h"
+#include "support/budget_accounts.h"
 
 #include "resources/budget/take.h"
 
