@@ -65,8 +65,10 @@ static void *use_now_and_then(void *data)
         if (at.inside)
             at.broken = true;
         at.inside = true;
-        at.exclusions += at.lock.long_row > SHORT_ROW;
-        at.lock.long_row = SHORT_ROW;
+        if (!at.lock.by) { /* the spin lock guards it */
+            at.exclusions += at.lock.long_row > SHORT_ROW;
+            at.lock.long_row = SHORT_ROW;
+        }
         at.uses++;
         at.inside = false;
         strata_biased_release(&at.lock);
