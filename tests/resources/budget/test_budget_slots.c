@@ -106,7 +106,7 @@ static void a_process_that_cannot_be_looked_up_counts_for_some_seconds(void **st
         slot->pid = getpid();
         slot->pid_namespace = own_namespace() + 1;
         slot->started = 1;
-        slot->lease = slot->in_use = LIMIT;
+        slot->lease = slot->in_use = (int64_t)LIMIT;
         slot->seen_dead = over ? shared_clock() - UINT64_C(6000000000) : 0;
         budget_shared *shared = open_budget("a");
         assert_int_equal(take(shared, LIMIT), over);
