@@ -122,7 +122,7 @@ static void one_of_two_processes_sees_the_other(void **state)
         go_often(at);
         _exit(0);
     }
-    if (!strata_barriers_share()) { /* as under Valgrind */
+    if (!strata_barriers_share()) { /* an old kernel, or a filter */
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED);
         skip();

@@ -22,7 +22,7 @@ static void skip_without_barriers(void)
     if (child == 0)
         _exit(strata_barriers_share() ? 0 : 1);
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (status != 0) { /* as under Valgrind */
+    if (status != 0) { /* an old kernel, or a filter */
         print_message("skipped: the kernel has no barrier for all processes\n");
         skip();
     }
