@@ -78,7 +78,7 @@ static bool open_quota(strata_budget_account *account, shared_quota *self, uint6
 
 bool budget_take_shared_quota(strata_budget_account *account, uint64_t bytes)
 {
-    shared_quota *self = shared_quota_self(account->shared);
+    shared_quota *self = account->slots.number ? shared_quota_self(account->shared) : NULL;
     if (!self)
         return false;
     strata_per_thread_keep(&account->slots, strata_thread_self(), self);
