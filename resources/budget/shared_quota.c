@@ -127,10 +127,16 @@ static void await_charges(const budget_shared *shared, const shared_slot *own)
     }
 }
 
+/* The lock would be another file's if the program has closed the descriptor. */
+static bool lock_file(budget_shared *shared)
+{
+    return shared_file_has_descriptor(shared) && shared_lock_file(shared);
+}
+
 bool shared_quota_close_own(budget_shared *shared)
 {
     const shared_slot *own = shared_slot_of(shared);
-    if (!shared_lock_file(shared))
+    if (!lock_file(shared))
         return false;
     if (refuse_charges(shared, own)) {
         if (!strata_heavy_barrier_for_all())
@@ -250,7 +256,7 @@ static bool open_quota(const budget_shared *shared, shared_quota *quota, uint64_
 /* Another layer with the budget would have to see its own peak: one user alone has quotas. */
 bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak)
 {
-    if (!shared_lock_file(shared))
+    if (!lock_file(shared))
         return false;
     const bool opened =
         atomic_load_explicit(&shared->users, memory_order_relaxed) == 1 && open_quota(shared, self, bytes, peak);

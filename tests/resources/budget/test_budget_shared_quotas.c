@@ -161,6 +161,29 @@ static void a_quota_stays_within_the_peak_and_the_lease(void **state)
     shared_close(shared);
 }
 
+/* Another file has the descriptor then. */
+static void a_closed_descriptor_is_not_locked_for_quotas(void **state)
+{
+    budget_shared *shared;
+    const shared_terms terms = {"shared-test", NULL, device, LIMIT};
+    (void)state;
+    skip_without_barriers();
+    check_ok(shared_open(&terms, &shared));
+    assert_true(take_of_lease(shared, 1000));
+    shared_give(shared, 1000);
+    assert_true(open_quota(shared, 100));
+    const int kept = fcntl(shared->descriptor, F_DUPFD_CLOEXEC, 0), other = memfd_create("other", MFD_CLOEXEC);
+    assert_true(kept >= 0 && other >= 0);
+    assert_int_equal(dup2(other, shared->descriptor), shared->descriptor);
+    assert_false(shared_quota_close_own(shared));
+    assert_int_equal(open_quota(shared, 100), 0);
+    assert_int_equal(dup2(kept, shared->descriptor), shared->descriptor);
+    assert_true(shared_quota_close_own(shared));
+    close(kept);
+    close(other);
+    shared_close(shared);
+}
+
 /* ---- without the barrier ---- */
 
 static bool refuse_membarrier(void)
@@ -389,6 +412,7 @@ int main(void)
         cmocka_unit_test_teardown(nothing_that_fits_is_refused_while_threads_charge_quotas, clear_away),
         cmocka_unit_test_teardown(no_more_than_the_limit_is_granted_while_threads_charge_quotas, clear_away),
         cmocka_unit_test_teardown(a_quota_stays_within_the_peak_and_the_lease, clear_away),
+        cmocka_unit_test_teardown(a_closed_descriptor_is_not_locked_for_quotas, clear_away),
     };
     signal(SIGPIPE, SIG_IGN);
     if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)
