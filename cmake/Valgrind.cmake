@@ -27,9 +27,9 @@ endif()
 set(STRATA_NOT_UNDER_VALGRIND
   "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|isolated_forks|last_threads|neighbours|pool_neighbours|reports|reset_addresses|(budget_shared_)?resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
-# Not under DRD: the threads of biased_lock, busy_flag, peers, pool_own_frees and reference_threads, and a device service and its senders (a mailbox
+# Not under DRD: the threads of biased_lock, budget_shared_quotas, busy_flag, peers, pool_own_frees and reference_threads, and a device service and its senders (a mailbox
 # under a strata_spin, futures), synchronize with atomics only, so that DRD reports all their accesses; the thread sanitizer understands them.
-set(STRATA_NOT_UNDER_drd "^(biased_lock|busy_flag|peers|pool_own_frees|reference_threads|(service|isolated|killed_workers|worker_parts).*)$")
+set(STRATA_NOT_UNDER_drd "^(biased_lock|budget_shared_quotas|busy_flag|peers|pool_own_frees|reference_threads|(service|isolated|killed_workers|worker_parts).*)$")
 
 # Without --full, memcheck checks these, which take it half a minute: from each folder the tests of what has memory of its own,
 # and of the simulated driver one policy, which delays work.

@@ -35,6 +35,7 @@ static uint64_t number(fuzz_input *input, uint64_t limit)
 typedef struct run {
     budget_shared *shared; /* NULL: refused */
     uint64_t held, limit;
+    uint64_t passed_on; /* charged without a block */
     uint64_t tickets[8], bytes[8];
     bool touched; /* by others */
 } run;
@@ -62,11 +63,32 @@ static void take(run *self, uint64_t bytes)
         assert_true(shared_in_use(self->shared) <= self->limit);
 }
 
+/* Within the thread's quota, which is asked for now and then. */
+static void take_by_quota(run *self, uint64_t bytes, bool asks)
+{
+    shared_quota *quota = shared_quota_self(self->shared);
+    if (asks && quota)
+        shared_quota_open(self->shared, quota, bytes, LIMIT);
+    if (!shared_quota_take(quota, bytes))
+        return;
+    self->passed_on += bytes;
+    if (!self->touched && self->limit)
+        assert_true(shared_in_use(self->shared) <= self->limit);
+}
+
 static void give(run *self, uint64_t bytes)
 {
     bytes = bytes < self->held ? bytes : self->held;
     shared_give(self->shared, bytes);
     self->held -= bytes;
+}
+
+static void give_passed_on(run *self, uint64_t bytes)
+{
+    bytes = bytes < self->passed_on ? bytes : self->passed_on;
+    if (!shared_quota_give(shared_quota_self(self->shared), bytes))
+        shared_give(self->shared, bytes);
+    self->passed_on -= bytes;
 }
 
 /* Frees bytes; the stream is done with them at once, or never. */
@@ -107,7 +129,7 @@ static void write_by_another(run *self, fuzz_input *input)
     uint64_t value = number(input, UINT64_C(1) << 32) << 32 | number(input, UINT64_C(1) << 32),
              slot = fuzz_below(input, 6);
     size_t offset;
-    switch (fuzz_below(input, 6)) {
+    switch (fuzz_below(input, 7)) {
     case 0:
         offset = number(input, offsetof(shared_file, slots));
         break;
@@ -122,6 +144,9 @@ static void write_by_another(run *self, fuzz_input *input)
         offset = offsetof(shared_file, retired) + slot * sizeof(shared_retired_page) + number(input, 4096);
         break;
     case 4:
+        offset = offsetof(shared_file, quotas) + slot * sizeof(shared_quota_page) + number(input, 128);
+        break;
+    case 5:
         assert_int_equal(ftruncate(file, (off_t)(value % (2 * sizeof(shared_file)))), 0);
         close(file);
         return;
@@ -137,7 +162,7 @@ static void write_by_another(run *self, fuzz_input *input)
 
 static void step(run *self, fuzz_input *input)
 {
-    unsigned kind = fuzz_below(input, 12);
+    unsigned kind = fuzz_below(input, 15);
     if (kind == 0) {
         write_by_another(self, input);
         return;
@@ -158,6 +183,10 @@ static void step(run *self, fuzz_input *input)
         take(self, bytes);
     else if (kind < 8)
         give(self, bytes);
+    else if (kind == 12)
+        give_passed_on(self, bytes);
+    else if (kind > 12)
+        take_by_quota(self, bytes, fuzz_below(input, 2));
     else if (kind < 10)
         retire(self, fuzz_below(input, 8), bytes, fuzz_below(input, 2));
     else

@@ -57,3 +57,27 @@ void strata_heavy_barrier(void)
     }
     strata_full_barrier();
 }
+
+/* ---- among processes ---- */
+
+static bool are_shared;
+
+static void ask_to_share(void)
+{
+    are_shared = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+bool strata_barriers_share(void)
+{
+    static pthread_once_t asked_to_share = PTHREAD_ONCE_INIT;
+    pthread_once(&asked_to_share, ask_to_share);
+    return are_shared;
+}
+
+bool strata_heavy_barrier_for_all(void)
+{
+    strata_full_barrier();
+    const bool done = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+    strata_full_barrier();
+    return done;
+}

@@ -1,18 +1,18 @@
 /* A spin lock for data that mostly one thread uses. It is biased to that thread, which takes it without a locked
  * instruction: one takes 5 ns, and lets nothing behind it begin before all stores before it are done.
  *
- *                       take                                         release
- *     its own thread    busy = 1; light barrier; load excluded       busy = 0
- *     (excluded)        busy = 0, then as any other thread
- *     another thread    the spin lock; if its own thread is not      the spin lock
- *                       excluded: excludes it, awaits busy = 0
+ *                       take                                            release
+ *     its own thread    busy = 1; light barrier; load own: still it     busy = 0
+ *     (not any more)    busy = 0, then as any other thread
+ *     another thread    the spin lock; if there is an own thread:       the spin lock
+ *                       own = none; heavy barrier; awaits its busy = 0
  *
- * The own thread's way is a busy flag (busy_flag.h, with the proof), which is excluded under the spin lock. The first
- * thread that takes the lock many times in a row is its own for good: one that was excluded may have yet to see that,
- * and would write into the flag of the next one.
+ * The own thread's way is a busy flag (busy_flag.h, with the proof): own = none excludes it. Each thread has a flag of
+ * its own in each lock, so that one that has yet to see that it was excluded writes into no other thread's. A flag goes
+ * with the thread's number to a later thread.
  *
- * An exclusion takes microseconds, and lasts: the own thread takes the spin lock, until it has done so many times in a
- * row, twice as many after each exclusion. A lock that threads take by turns is a spin lock. */
+ * A thread that takes the lock many times in a row becomes its own. An exclusion takes microseconds: after each, a row
+ * must be twice as long. A lock that threads take by turns is a spin lock. */
 #ifndef STRATA_CORE_BASE_BIASED_LOCK_H
 #define STRATA_CORE_BASE_BIASED_LOCK_H
 
@@ -21,50 +21,64 @@
 
 typedef struct strata_biased_lock {
     strata_spin spin;
-    _Atomic uint64_t own_thread; /* its serial; 0: none yet; then constant. Written under the spin lock */
-    _Atomic uint32_t busy;       /* written by the own thread */
-    _Atomic bool excluded;       /* written under the spin lock */
-    bool by_flag;                /* how the lock is held; guarded by the lock */
+    _Atomic uint32_t own; /* number of its own thread; STRATA_BIASED_LOCK_NONE. Written under the spin lock */
+    _Atomic uint32_t *by; /* the flag that it is held by; NULL: the spin lock. Guarded by the lock */
     /* Guarded by the spin lock. */
-    uint64_t last;          /* the serial of the thread that took it last; 0: not known */
+    uint32_t last;          /* the number of the thread that took it last; 0: not known */
     uint32_t row, long_row; /* how often in a row so far; what counts as many */
+    /* By thread number, each written by its thread while that is the own one; so it need not have a line to itself. */
+    _Atomic uint32_t busy[STRATA_THREAD_LIMIT];
 } strata_biased_lock;
 
-#define STRATA_BIASED_LOCK_INITIALIZER(which)                               \
-    {                                                                       \
-        .spin = {.rank = (which)}, .long_row = STRATA_BIASED_LOCK_FIRST_ROW \
+#define STRATA_BIASED_LOCK_INITIALIZER(which)                                                               \
+    {                                                                                                       \
+        .spin = {.rank = (which)}, .own = STRATA_BIASED_LOCK_NONE, .long_row = STRATA_BIASED_LOCK_FIRST_ROW \
     }
-enum { STRATA_BIASED_LOCK_FIRST_ROW = 1024, STRATA_BIASED_LOCK_LAST_ROW = 1 << 20 };
+enum {
+    STRATA_BIASED_LOCK_NONE = STRATA_THREAD_LIMIT, /* no thread's number */
+    STRATA_BIASED_LOCK_FIRST_ROW = 1024,
+    STRATA_BIASED_LOCK_LAST_ROW = 1 << 20
+};
 
 /* As another thread than its own does. */
 void strata_biased_take_spin(strata_biased_lock *lock);
 
-/* False: the thread is not the lock's own, or is excluded. */
-static inline bool strata_biased_enter(strata_biased_lock *lock)
+/* Returns the thread's flag; NULL: the thread is not the lock's own. */
+static inline _Atomic uint32_t *strata_biased_enter(strata_biased_lock *lock)
 {
     const strata_thread *thread = strata_thread_current;
-    return thread && thread->serial == atomic_load_explicit(&lock->own_thread, memory_order_relaxed) &&
-           strata_busy_enter(&lock->busy, &lock->excluded);
+    const uint32_t own = atomic_load_explicit(&lock->own, memory_order_relaxed);
+    if (!thread || thread->index != own)
+        return NULL;
+    _Atomic uint32_t *busy = &lock->busy[own];
+    atomic_store_explicit(busy, 1, memory_order_relaxed);
+    strata_light_barrier();
+    if (__builtin_expect(atomic_load_explicit(&lock->own, memory_order_acquire) == own, 1))
+        return busy;
+    strata_busy_leave(busy);
+    return NULL;
 }
 
 static inline void strata_biased_take(strata_biased_lock *lock)
 {
-    if (__builtin_expect(!strata_biased_enter(lock), 0)) {
+    _Atomic uint32_t *busy = strata_biased_enter(lock);
+    if (__builtin_expect(!busy, 0)) {
         strata_biased_take_spin(lock);
         return;
     }
     strata_lock_order_enter(lock->spin.rank);
-    lock->by_flag = true;
+    lock->by = busy;
 }
 
 static inline void strata_biased_release(strata_biased_lock *lock)
 {
-    if (__builtin_expect(!lock->by_flag, 0)) {
+    _Atomic uint32_t *busy = lock->by;
+    if (__builtin_expect(!busy, 0)) {
         strata_spin_release(&lock->spin);
         return;
     }
     const strata_lock_rank rank = lock->spin.rank; /* see strata_lock_release */
-    strata_busy_leave(&lock->busy);
+    strata_busy_leave(busy);
     strata_lock_order_leave(rank);
 }
 

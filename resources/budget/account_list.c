@@ -18,6 +18,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     if (parent)
         memcpy(account->parent_name, parent->name, BUDGET_NAME);
     account->fast = !parent && !terms->shared;
+    account->quotas_in_file = !parent && terms->shared && !terms->soft;
     atomic_init(&account->limit, terms->limit);
     atomic_init(&account->counts, !terms->shared);
     strata_spin_init(&account->counts_lock, STRATA_RANK_ACCOUNT_COUNTS);
@@ -28,7 +29,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
     account->soft_callback = terms->soft_callback;
     account->soft_data = terms->soft_data;
     strata_per_thread_init(&account->slots, sizeof(budget_slot));
-    if (account->fast)
+    if (account->fast || account->quotas_in_file)
         strata_per_thread_take_number(&account->slots);
     strata_barriers_open();
     strata_lock_init(&account->state_lock, STRATA_RANK_ACCOUNT_LOCK);

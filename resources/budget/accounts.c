@@ -8,7 +8,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/base/size_text.h"
-#include "resources/budget/shared.h"
+#include "resources/budget/shared_quota.h"
 
 #include <string.h>
 
@@ -110,6 +110,8 @@ static __attribute__((noinline)) strata_status take_slow(strata_budget_account *
                                                          const _Atomic bool *wanted)
 {
     strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS && account->quotas_in_file && budget_take_shared_quota(account, bytes))
+        return STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = charge(account, bytes, wanted);
     if (status == STRATA_SUCCESS)
@@ -121,7 +123,10 @@ static __attribute__((noinline)) strata_status take_slow(strata_budget_account *
 /* The fast path: most often the thread has quota. */
 strata_status budget_take(strata_budget_account *account, size_t bytes)
 {
-    budget_slot *slot = account->fast && strata_driver_is_open() ? budget_charge_fast(account, bytes) : NULL;
+    const bool open = strata_driver_is_open();
+    if (account->quotas_in_file && open && shared_quota_take(strata_per_thread_if_present(&account->slots), bytes))
+        return STRATA_SUCCESS;
+    budget_slot *slot = account->fast && open ? budget_charge_fast(account, bytes) : NULL;
     if (__builtin_expect(!slot, 0))
         return take_slow(account, bytes, NULL);
     budget_slot_clear_flight(slot);
@@ -137,6 +142,8 @@ strata_status budget_take_while(strata_budget_account *account, size_t bytes, co
 void budget_give(strata_budget_account *account, size_t bytes)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
+        return;
+    if (account->quotas_in_file && shared_quota_give(strata_per_thread_if_present(&account->slots), bytes))
         return;
     if (__builtin_expect(!account->fast || !budget_release_fast(account, bytes), 0))
         budget_release(account, bytes);

@@ -19,7 +19,7 @@
  * A charge of the fast path ends without a look at the account. If it is in flight when the account begins to count, it
  * is *late*: not in `counted` before its end has been seen.
  *
- * Shared accounts have no quotas: shared.h. */
+ * Shared accounts have other quotas: shared_quota.h. */
 #ifndef STRATA_RESOURCES_BUDGET_FREE_QUOTA_H
 #define STRATA_RESOURCES_BUDGET_FREE_QUOTA_H
 

@@ -3,7 +3,7 @@
  *     limit = in use + quotas of all threads + free quota        (while memory is reused, its bytes count twice)
  *                                                                 in use: charges in flight too
  *
- * A shared account has no quotas: shared.h.
+ * A shared account has no such quotas: shared.h, shared_quota.h.
  *
  * A thread takes quota in advance and charges requests to it. If its quota and the free quota are too small, it locks
  * the account, recalls all quotas, waits for charges in flight, and decides. Each slot has a busy flag
@@ -68,6 +68,7 @@ struct strata_budget_account {
     uint64_t soft;                 /* mark; 0: none */
     bool reservation;              /* charged to its parents when opened */
     bool fast;                     /* base, not shared */
+    bool quotas_in_file;           /* base, shared and without a mark: shared_quota.h */
     /* Written under the account's lock. */
     _Atomic bool exclusive; /* threads must not use their quotas */
     /* free_quota.h. Written under the account's lock and counts_lock; constant while a slot is busy. */
@@ -76,7 +77,7 @@ struct strata_budget_account {
     _Atomic int64_t kept_free;  /* free quota that no thread takes: no new peak goes uncounted; 0 while it counts */
     _Atomic uint64_t max_quota; /* quota of a thread, for small blocks; 0 while it counts */
     _Atomic uint64_t slack;     /* bytes that the peak may lack; 0 while it counts */
-    strata_per_thread slots;
+    strata_per_thread slots;    /* budget_slot; shared: shared_quota, of the file */
 
     /* Constant. */
     uint64_t soft_low; /* 0: no mark, as soft */
@@ -296,6 +297,10 @@ uint64_t budget_end_lost_charges(budget *self);
 
 /* Counts a charge of a shared account that has succeeded. */
 void budget_count_shared(strata_budget_account *account, uint64_t bytes);
+
+/* Charges bytes to the thread's quota in a shared account, after a charge that did not fit in it, or that is one of
+ * many since the last look at the other processes. False: the lease must be charged. */
+bool budget_take_shared_quota(strata_budget_account *account, uint64_t bytes);
 
 uint64_t budget_in_use(strata_budget_account *account);
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage);

@@ -1,5 +1,5 @@
 /* The process's shared budgets. */
-#include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -84,7 +84,7 @@ static budget_shared *make_shared(const char *path)
 
 static budget_shared *add_file(budget_shared *shared)
 {
-    shared->users = 1;
+    atomic_store_explicit(&shared->users, 1, memory_order_relaxed);
     shared->next = files;
     files = shared;
     return shared;
@@ -116,14 +116,15 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
         status = shared_file_refuse(shared->path, "locked");
     }
     if (status != STRATA_SUCCESS)
-        shared->users--;
+        atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed);
     return status;
 }
 
 /* Whether a file is kept for the driver alone (shared_close), and lost. Under files_lock. */
 static bool is_abandoned(const budget_shared *shared)
 {
-    return shared->users == 0 && (shared_is_lost(shared) || !shared_file_has_descriptor(shared));
+    return atomic_load_explicit(&shared->users, memory_order_relaxed) == 0 &&
+           (shared_is_lost(shared) || !shared_file_has_descriptor(shared));
 }
 
 /* Whether an open file is the one at a path. `about`: of the file there, NULL: there is none. */
@@ -147,7 +148,8 @@ static strata_status find_open(const char *path, budget_shared **out)
         return STRATA_SUCCESS;
     if (strcmp(strrchr(shared->path, '/'), strrchr(path, '/')) != 0)
         return shared_file_refuse_for(path, "is not a regular file with one link");
-    shared->users++;
+    if (atomic_fetch_add_explicit(&shared->users, 1, memory_order_relaxed) && shared_slot_of(shared))
+        shared_quota_close_own(shared); /* those of one user alone */
     *out = shared;
     return STRATA_SUCCESS;
 }
@@ -253,7 +255,8 @@ void shared_close(budget_shared *shared)
     if (!shared)
         return;
     strata_lock_take(&files_lock);
-    if (--shared->users == 0 && (!shared_slot_of(shared) || shared_words_unmap(shared))) {
+    if (atomic_fetch_sub_explicit(&shared->users, 1, memory_order_relaxed) == 1 &&
+        (!shared_slot_of(shared) || shared_words_unmap(shared))) {
         budget_shared **at = &files;
         while (*at != shared)
             at = &(*at)->next;

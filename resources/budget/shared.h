@@ -1,9 +1,10 @@
 /* One limit for several processes: a file in shared memory with a slot for each process.
  *
  *     limit >= lease of slot 0 + lease of slot 1 + ...        lease of a slot >= its bytes in use (but for reuse)
+ *              + quotas of threads (shared_quota.h)
  *
- * If the limit falls below the bytes in use, all leases become 0: a slot without a lease counts with its bytes in use,
- * and gets a lease again when the sum allows it.
+ * If the limit falls below the bytes in use, all leases are closed: a slot without a lease counts with its bytes in
+ * use, and gets a lease again when the sum allows it.
  *
  * No sum is stored, so a process may be killed at any instruction. Within its lease a process charges its slot
  * without a lock. For a larger lease it takes the file's lock, frees slots of dead processes, and takes unused

@@ -23,7 +23,7 @@ enum { OPEN_EXISTING = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
 
 static const uint64_t file_magic = UINT64_C(0x6567647562617473);  /* "stabudge", little endian */
 static const uint64_t limit_magic = UINT64_C(0x74696d696c617473); /* "stalimit" */
-enum { FILE_VERSION = 3, NAME_MOST = 48 };
+enum { FILE_VERSION = 4, NAME_MOST = 48 };
 
 /* FNV-1a: against damage, not against malice. */
 static uint64_t checksum(const shared_file *file)
@@ -372,9 +372,13 @@ bool shared_file_was_removed(int descriptor)
 
 bool shared_file_fill(int descriptor, const shared_file *file, const shared_slot *slot)
 {
-    off_t at =
-        (off_t)offsetof(shared_file, retired) + (off_t)((slot - file->slots) * (off_t)sizeof(shared_retired_page));
-    return (errno = allocate_pages(descriptor, at, (off_t)sizeof(shared_retired_page))) == 0;
+    const off_t which = (off_t)(slot - file->slots);
+    const off_t retired = (off_t)offsetof(shared_file, retired) + which * (off_t)sizeof(shared_retired_page);
+    const off_t quotas = (off_t)offsetof(shared_file, quotas) + which * (off_t)sizeof(shared_quota_page);
+    errno = allocate_pages(descriptor, retired, (off_t)sizeof(shared_retired_page));
+    if (!errno)
+        errno = allocate_pages(descriptor, quotas, (off_t)sizeof(shared_quota_page));
+    return errno == 0;
 }
 
 /* ---- the limit of a group's budget ---- */

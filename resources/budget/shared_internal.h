@@ -3,6 +3,7 @@
 #define STRATA_RESOURCES_BUDGET_SHARED_INTERNAL_H
 
 #include "core/base/lock.h"
+#include "core/base/thread.h"
 #include "resources/budget/shared.h"
 
 #include <limits.h>
@@ -15,8 +16,12 @@ enum {
     SHARED_TAG_NAME = 40,
     SHARED_PATH = 256,
     SHARED_RETIRED = 1023, /* records of a process; with the head, whole pages */
+    SHARED_QUOTAS = 64,    /* of a process */
     TAG_INDEXES = 1024,
 };
+
+/* A lease or quota that nothing can be charged to. */
+#define SHARED_CLOSED INT64_MIN
 
 typedef struct shared_tag {
     char name[SHARED_TAG_NAME];
@@ -25,11 +30,11 @@ typedef struct shared_tag {
 
 /* A process's part of the file. Written with the lock, except in_use and tags. */
 typedef struct shared_slot {
-    _Alignas(64) _Atomic uint64_t in_use; /* written by the process */
-    _Atomic uint64_t lease;
-    _Atomic uint32_t frozen;  /* a process is lowering the lease, or died while it did */
-    _Atomic int32_t pid;      /* 0: free */
-    _Atomic uint64_t started; /* ticks since boot */
+    _Alignas(64) _Atomic int64_t in_use; /* written by the process; below 0 if it gave back what quotas were charged */
+    _Atomic int64_t lease;               /* SHARED_CLOSED: the bytes in use count in its place */
+    _Atomic uint32_t frozen;             /* a process is lowering the lease, or died while it did */
+    _Atomic int32_t pid;                 /* 0: free */
+    _Atomic uint64_t started;            /* ticks since boot */
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t seen_dead; /* nanoseconds since boot; 0: alive */
     _Atomic uint64_t image;     /* of the program: shared_identity; 0: unknown */
@@ -47,9 +52,24 @@ typedef struct shared_record {
 
 typedef struct shared_retired_page {
     _Alignas(4096) _Atomic uint32_t used; /* records from this one on were never taken; written by the process */
-    uint32_t unused[7];
+    _Atomic uint32_t used_quotas;         /* quotas from this one on were never taken; written by the process */
+    uint32_t unused[6];
     shared_record records[SHARED_RETIRED];
 } shared_retired_page;
+
+/* A thread's quota of bytes, within its process's part of the limit but not of its lease: shared_quota.h. */
+typedef struct shared_quota {
+    _Alignas(64) _Atomic int64_t used; /* charged less given back by the thread; below 0 if others charged it */
+    _Atomic int64_t open;              /* what used may be: granted or SHARED_CLOSED; written with the lock */
+    _Atomic int64_t granted;           /* what it takes of the limit; SHARED_CLOSED: used; written with the lock */
+    _Atomic uint32_t busy;             /* the thread is charging; for its own process */
+    uint32_t steps;                    /* the thread's charges so far; by it alone, as the next */
+    uint32_t misses;                   /* of these, the ones beyond the quota */
+} shared_quota;
+
+typedef struct shared_quota_page {
+    _Alignas(4096) shared_quota quotas[SHARED_QUOTAS];
+} shared_quota_page;
 
 typedef struct shared_file {
     uint64_t magic;
@@ -61,9 +81,11 @@ typedef struct shared_file {
     _Atomic uint32_t used_slots;         /* slots from this one on were never taken; written with the lock */
     shared_slot slots[SHARED_SLOTS];
     shared_retired_page retired[SHARED_SLOTS]; /* of the slots; holes for slots that were never taken */
+    shared_quota_page quotas[SHARED_SLOTS];    /* likewise */
 } shared_file;
 
 _Static_assert(sizeof(shared_retired_page) == 8 * 4096, "whole pages, which the driver maps for the device");
+_Static_assert(sizeof(shared_quota_page) == 4096, "one page");
 _Static_assert(offsetof(shared_slot, tags) == 64, "a process's own words are one cache line");
 
 /* Frees on one stream that are recorded together; guarded by retired_lock. */
@@ -91,7 +113,7 @@ struct budget_shared {
     _Atomic int64_t counted; /* of all stacks: bytes whose charges have succeeded; any thread */
     strata_lock lock;        /* the file's lock among threads */
     int cancel;              /* what strata_cancel_forbid gave to the thread that has the lock */
-    uint32_t users;          /* layers and visits; guarded by files_lock */
+    _Atomic uint32_t users;  /* layers and visits; written under files_lock */
     budget_shared *next;
     _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* index of a tag in the slot, 0: unknown; any thread */
     _Atomic(const char *) problem;                  /* why the file is lost, found with its lock; never cleared */
@@ -101,11 +123,28 @@ struct budget_shared {
     _Atomic uint64_t words;   /* the page's address on the device; 0: not yet, or the driver does not map it */
     _Atomic bool words_asked; /* the driver was asked; set once */
     struct strata_device *device_of_words; /* whose context mapped them; written before words */
+    /* By thread number, written by the thread: index of its quota + 1; 0: it has none. */
+    unsigned char quota_of[STRATA_THREAD_LIMIT];
 };
 
 static inline shared_slot *shared_slot_of(const budget_shared *shared)
 {
     return atomic_load_explicit(&shared->own_slot, memory_order_acquire);
+}
+
+static inline int64_t shared_lease_of(const shared_slot *slot)
+{
+    return atomic_load_explicit(&slot->lease, memory_order_acquire);
+}
+
+/* Bytes of a slot's lease that its process may not use again; below 0 if those of quotas were given back there. Reads
+ * in_use before settling: completed bytes move from the first to the second. */
+static inline int64_t shared_used_of_lease(const shared_slot *slot)
+{
+    const int64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst);
+    const uint64_t settling = atomic_load_explicit(&slot->settling, memory_order_seq_cst);
+    int64_t all;
+    return __builtin_add_overflow(in_use, settling, &all) ? INT64_MAX : all;
 }
 
 /* ---- shared.c ---- */
@@ -129,10 +168,9 @@ void shared_unlock_file(budget_shared *shared);
 
 /* ---- shared_slot.c ---- */
 
-/* Bytes that a slot's process may not use again; bytes that all slots take of the limit, with the file's lock. */
-uint64_t shared_used_by(const shared_slot *slot);
+/* Bytes that all slots take of the limit, with the file's lock; that one's lease and quotas do. */
+uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot);
 uint64_t shared_held_by_all(const budget_shared *shared);
-uint64_t shared_lease_of(const shared_slot *slot);
 uint32_t shared_used_slots(const shared_file *file);
 
 /* Bytes in use of a slot, without what other processes claimed. */

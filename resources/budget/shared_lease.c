@@ -1,6 +1,6 @@
 /* Leases: charging within one, growing it, lowering all of them. "With the lock": the file's lock. */
 #define _GNU_SOURCE
-#include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 
 #include "core/base/error.h"
 
@@ -34,18 +34,44 @@ static uint64_t left_under(uint64_t limit, const budget_shared *shared, uint64_t
     return wanted < limit ? limit - wanted : 0;
 }
 
+/* What a lease takes of the limit. */
+static int64_t counted_for(int64_t lease, int64_t used)
+{
+    return lease == SHARED_CLOSED ? used : lease;
+}
+
 /* Takes unused bytes from a slot's lease, and returns how many. With the lock. */
 static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 {
-    uint64_t lease = shared_lease_of(slot);
-    if (lease <= shared_used_by(slot))
+    const int64_t lease = shared_lease_of(slot);
+    int64_t surplus;
+    if (lease <= shared_used_of_lease(slot))
         return 0;
     atomic_store_explicit(&slot->frozen, 1, memory_order_seq_cst);
-    uint64_t used = shared_used_by(slot), surplus = lease > used ? lease - used : 0;
-    uint64_t taken = surplus < most ? surplus : most;
+    if (__builtin_sub_overflow(lease, shared_used_of_lease(slot), &surplus) || surplus < 0)
+        surplus = 0;
+    const int64_t taken = (uint64_t)surplus < most ? surplus : (int64_t)most;
     atomic_store_explicit(&slot->lease, lease - taken, memory_order_seq_cst);
     atomic_store_explicit(&slot->frozen, 0, memory_order_seq_cst);
-    return taken;
+    return (uint64_t)taken;
+}
+
+static uint64_t less_by(uint64_t bytes, uint64_t by)
+{
+    return bytes > by ? bytes - by : 0;
+}
+
+/* Takes what others do not use, and what no quota does; quotas last, as threads have to ask for them again. Returns how
+ * far `over` bytes are still missing. With the lock. */
+static uint64_t take_from_all(const budget_shared *shared, const shared_slot *own, uint64_t over)
+{
+    shared_slot *slots = shared->file->slots;
+    for (uint32_t i = 0; i < shared_used_slots(shared->file) && over; i++)
+        if (&slots[i] != own)
+            over = less_by(over, take_surplus(&slots[i], over));
+    for (uint32_t i = 0; i < shared_used_slots(shared->file) && over; i++)
+        over = less_by(over, shared_quota_close(shared, &slots[i]));
+    return over;
 }
 
 /* ---- leases ---- */
@@ -53,18 +79,17 @@ static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 bool shared_take(budget_shared *shared, uint64_t bytes)
 {
     shared_slot *own = shared_slot_of(shared);
-    uint64_t now = atomic_load_explicit(&own->in_use, memory_order_relaxed), more;
+    int64_t now = atomic_load_explicit(&own->in_use, memory_order_relaxed), more, all;
     do {
-        uint64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
-        uint64_t settling = atomic_load_explicit(&own->settling, memory_order_relaxed);
-        if (__builtin_add_overflow(now, bytes, &more) || more > lease || settling > lease - more)
+        const int64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
+        const uint64_t settling = atomic_load_explicit(&own->settling, memory_order_relaxed);
+        if (__builtin_add_overflow(now, bytes, &more) || __builtin_add_overflow(more, settling, &all) || all > lease)
             return false;
     } while (
         !atomic_compare_exchange_weak_explicit(&own->in_use, &now, more, memory_order_seq_cst, memory_order_relaxed));
-    if (!atomic_load_explicit(&own->frozen, memory_order_seq_cst) &&
-        shared_used_by(own) <= atomic_load_explicit(&own->lease, memory_order_seq_cst))
+    if (!atomic_load_explicit(&own->frozen, memory_order_seq_cst) && shared_is_covered(shared))
         return true;
-    atomic_fetch_sub_explicit(&own->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&own->in_use, (int64_t)bytes, memory_order_seq_cst);
     return false;
 }
 
@@ -89,24 +114,22 @@ static uint64_t excess_after_claims(const budget_shared *shared, uint64_t missin
 /* Grows the own lease to cover `more_bytes`, from what others do not use if needed. With the lock. */
 static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
 {
-    shared_file *file = shared->file;
     shared_slot *own = shared_slot_of(shared);
     atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* left by a process that died */
     shared_settle(shared);
-    uint64_t need, lease = shared_lease_of(own), used = shared_used_by(own), now = lease ? lease : used;
+    const int64_t lease = shared_lease_of(own), used = shared_used_of_lease(own);
+    const int64_t now = counted_for(lease, used);
+    int64_t need;
     if (__builtin_add_overflow(used, more_bytes, &need))
         return false;
     if (lease >= need)
         return true;
-    uint64_t missing = need > now ? need - now : 0, over = excess_after_claims(shared, missing);
-    for (uint32_t i = 0; i < shared_used_slots(file) && over; i++)
-        if (&file->slots[i] != own)
-            over -= take_surplus(&file->slots[i], over);
-    if (over)
+    const uint64_t missing = need > now ? (uint64_t)need - (uint64_t)now : 0;
+    if (take_from_all(shared, own, excess_after_claims(shared, missing)))
         return false;
     uint64_t left = left_under(limit_of(shared), shared, missing);
     uint64_t more = least_of(least_of(max_advance, missing < max_advance ? missing * 4 : missing), left / 8);
-    atomic_store_explicit(&own->lease, need + more, memory_order_seq_cst);
+    atomic_store_explicit(&own->lease, need + (int64_t)more, memory_order_seq_cst);
     return true;
 }
 
@@ -158,18 +181,18 @@ bool shared_make_room(budget_shared *shared, uint64_t bytes, uint64_t returning)
 
 void shared_take_for_reuse(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&shared_slot_of(shared)->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&shared_slot_of(shared)->in_use, (int64_t)bytes, memory_order_seq_cst);
 }
 
 bool shared_is_covered(const budget_shared *shared)
 {
     const shared_slot *own = shared_slot_of(shared);
-    return shared_used_by(own) <= shared_lease_of(own);
+    return shared_used_of_lease(own) <= shared_lease_of(own);
 }
 
 void shared_give(budget_shared *shared, uint64_t bytes)
 {
-    atomic_fetch_sub_explicit(&shared_slot_of(shared)->in_use, bytes, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&shared_slot_of(shared)->in_use, (int64_t)bytes, memory_order_seq_cst);
 }
 
 uint64_t shared_limit(const budget_shared *shared)
@@ -178,15 +201,13 @@ uint64_t shared_limit(const budget_shared *shared)
 }
 
 /* Lowers the leases to a new limit, with the lock, so that they cannot grow again. First unused parts; if the bytes in
- * use exceed the limit, all leases: then each request takes the lock, until enough is given back. */
+ * use exceed the limit, all leases are closed: then each request takes the lock, until enough is given back. */
 static void lower_leases(const budget_shared *shared, uint64_t limit)
 {
     shared_file *file = shared->file;
-    uint64_t over = excess_over(limit, shared, 0);
-    for (uint32_t i = 0; i < shared_used_slots(file) && over; i++)
-        over -= take_surplus(&file->slots[i], over);
+    take_from_all(shared, NULL, excess_over(limit, shared, 0));
     for (uint32_t i = 0; i < shared_used_slots(file) && excess_over(limit, shared, 0); i++)
-        atomic_store_explicit(&file->slots[i].lease, 0, memory_order_seq_cst);
+        atomic_store_explicit(&file->slots[i].lease, SHARED_CLOSED, memory_order_seq_cst);
 }
 
 /* The limit last: a process that dies before leaves smaller leases, which is harmless. */

@@ -88,7 +88,7 @@ static void view_shared(file_view *view, const budget_shared *shared, strata_sha
         *process = (strata_shared_process){
             .pid = pid,
             .alive = shared_slot_is_alive(shared, slot),
-            .leased = (size_t)atomic_load_explicit(&slot->lease, memory_order_relaxed),
+            .leased = (size_t)shared_leased_by(shared, slot),
             .in_use = (size_t)shared_in_use_of(shared, slot),
         };
         size_t tagged = view_tags(view, process, slot), claimed = (size_t)shared_claimed(shared, slot);

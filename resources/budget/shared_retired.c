@@ -188,8 +188,9 @@ void shared_settle(budget_shared *shared)
         if (kind_of(atomic_load_explicit(&record->state, memory_order_seq_cst)) != RECORD_RETURNED)
             continue;
         uint64_t bytes = atomic_load_explicit(&record->bytes, memory_order_relaxed);
-        uint64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
-        atomic_store_explicit(&own->lease, lease > bytes ? lease - bytes : 0, memory_order_seq_cst);
+        int64_t lease = atomic_load_explicit(&own->lease, memory_order_relaxed);
+        if (lease != SHARED_CLOSED && !__builtin_sub_overflow(lease, bytes, &lease))
+            atomic_store_explicit(&own->lease, lease, memory_order_seq_cst);
         atomic_fetch_sub_explicit(&own->settling, bytes, memory_order_seq_cst);
         atomic_store_explicit(&record->state, RECORD_FREE, memory_order_release);
     }

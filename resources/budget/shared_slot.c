@@ -1,7 +1,7 @@
 /* The slots of a shared budget's file: taking and leaving one, those of dead processes, what each takes of the limit.
  */
 #define _GNU_SOURCE
-#include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 
 #include "core/base/error.h"
 
@@ -16,25 +16,36 @@ uint32_t shared_used_slots(const shared_file *file)
     return used < SHARED_SLOTS ? used : SHARED_SLOTS;
 }
 
-uint64_t shared_lease_of(const shared_slot *slot)
+/* Adds what may be below 0, as what is in use changes meanwhile. */
+static uint64_t add(int64_t of_lease, int64_t of_quotas)
 {
-    return atomic_load_explicit(&slot->lease, memory_order_acquire);
+    int64_t all;
+    if (__builtin_add_overflow(of_lease, of_quotas, &all))
+        return UINT64_MAX;
+    return all > 0 ? (uint64_t)all : 0;
 }
 
-/* Reads in_use before settling: completed bytes move from the first to the second. */
-uint64_t shared_used_by(const shared_slot *slot)
+/* Bytes that a slot's process may not use again. UINT64_MAX: damaged. */
+static uint64_t used_by(const budget_shared *shared, const shared_slot *slot)
 {
-    uint64_t in_use = atomic_load_explicit(&slot->in_use, memory_order_seq_cst), all;
-    bool damaged = __builtin_add_overflow(in_use, atomic_load_explicit(&slot->settling, memory_order_seq_cst), &all);
-    return damaged ? UINT64_MAX : all;
+    int64_t of_quotas;
+    return shared_quota_used_by(shared, slot, &of_quotas) ? add(shared_used_of_lease(slot), of_quotas) : UINT64_MAX;
 }
 
-/* What a slot takes of the limit. Its lease is 0 while the bytes in use exceed a lowered limit; during reuse its bytes
- * in use exceed its lease, and count twice. With the lock. */
+/* Leases are closed while the bytes in use exceed a lowered limit. */
+uint64_t shared_leased_by(const budget_shared *shared, const shared_slot *slot)
+{
+    const int64_t lease = shared_lease_of(slot);
+    int64_t of_quotas;
+    if (!shared_quota_granted_to(shared, slot, &of_quotas))
+        return UINT64_MAX;
+    return add(lease == SHARED_CLOSED ? shared_used_of_lease(slot) : lease, of_quotas);
+}
+
+/* What a slot takes of the limit. During reuse its bytes in use exceed its lease, and count twice. With the lock. */
 static uint64_t held_by(const budget_shared *shared, const shared_slot *slot)
 {
-    uint64_t lease = shared_lease_of(slot), all = lease ? lease : shared_used_by(slot),
-             claimed = shared_claimed(shared, slot);
+    const uint64_t all = shared_leased_by(shared, slot), claimed = shared_claimed(shared, slot);
     return all > claimed ? all - claimed : 0;
 }
 
@@ -53,6 +64,7 @@ static void clear_slot(const budget_shared *shared, shared_slot *slot)
     atomic_store_explicit(&slot->lease, 0, memory_order_release);
     atomic_store_explicit(&slot->in_use, 0, memory_order_release);
     atomic_store_explicit(&slot->settling, 0, memory_order_release);
+    shared_quota_clear(shared, slot);
     shared_retired_clear(shared->file, slot);
     atomic_store_explicit(&slot->frozen, 0, memory_order_release);
     atomic_store_explicit(&slot->seen_dead, 0, memory_order_relaxed);
@@ -154,7 +166,7 @@ bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot)
 
 uint64_t shared_in_use_of(const budget_shared *shared, const shared_slot *slot)
 {
-    uint64_t used = shared_used_by(slot), claimed = shared_claimed(shared, slot);
+    uint64_t used = used_by(shared, slot), claimed = shared_claimed(shared, slot);
     return used > claimed ? used - claimed : 0;
 }
 

@@ -86,8 +86,8 @@ static inline __attribute__((always_inline)) bool budget_release_fast(const stra
 
 /* ---- slow path ---- */
 
-/* The thread's slot; NULL without host memory, for reservations (small, few threads), and for shared accounts (other
- * processes could not recall quotas). */
+/* The thread's slot; NULL without host memory, for reservations (small, few threads), and for shared accounts, which
+ * have no slots (shared_quota.h). */
 static inline budget_slot *budget_slot_self(strata_budget_account *account)
 {
     return account->reservation || account->shared ? NULL

@@ -3,6 +3,7 @@
 #define STRATA_TESTS_SUPPORT_BUDGET_INSIDE_H
 
 #include "resources/budget/shared_internal.h"
+#include "resources/budget/shared_quota.h"
 #include "resources/budget/shared_retired.h"
 
 #endif

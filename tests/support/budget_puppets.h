@@ -37,6 +37,9 @@ typedef enum order {
     ORDER_OPEN,
     ORDER_TAKE, /* as the layer does: within the lease, else with more of it */
     ORDER_GIVE,
+    ORDER_OPEN_QUOTA,    /* of so many bytes at least; answers how many */
+    ORDER_TAKE_BY_QUOTA, /* as the layer does for what is passed on: within the quota, else as ORDER_TAKE */
+    ORDER_GIVE_BY_QUOTA,
     ORDER_CLOSE,
     ORDER_SET_LIMIT,
     ORDER_IN_USE, /* of all processes */
@@ -92,6 +95,22 @@ static inline uint64_t count_holdings(void)
     return count;
 }
 
+static inline bool take_of_lease(budget_shared *shared, uint64_t bytes)
+{
+    return shared_take(shared, bytes) || (shared_make_room(shared, bytes, 0) && shared_take(shared, bytes));
+}
+
+enum { HIGH_PEAK = 1 << 30 };
+
+/* Returns the bytes of the quota that are not used; 0: it was not opened. */
+static inline uint64_t open_quota(budget_shared *shared, uint64_t bytes)
+{
+    shared_quota *self = shared_quota_self(shared);
+    if (!self || !shared_quota_open(shared, self, bytes, HIGH_PEAK))
+        return 0;
+    return (uint64_t)(self->open - self->used);
+}
+
 static inline void carry_out(budget_shared **shared, const command *what, answer *reply)
 {
     const shared_terms terms = {"shared-test", what->group, device, what->bytes};
@@ -100,11 +119,20 @@ static inline void carry_out(budget_shared **shared, const command *what, answer
         reply->status = shared_open(&terms, shared);
         return;
     case ORDER_TAKE:
-        reply->done = shared_take(*shared, what->bytes) ||
-                      (shared_make_room(*shared, what->bytes, 0) && shared_take(*shared, what->bytes));
+        reply->done = take_of_lease(*shared, what->bytes);
         return;
     case ORDER_GIVE:
         shared_give(*shared, what->bytes);
+        return;
+    case ORDER_OPEN_QUOTA:
+        reply->bytes = open_quota(*shared, what->bytes);
+        return;
+    case ORDER_TAKE_BY_QUOTA:
+        reply->done = shared_quota_take(shared_quota_self(*shared), what->bytes) || take_of_lease(*shared, what->bytes);
+        return;
+    case ORDER_GIVE_BY_QUOTA:
+        if (!shared_quota_give(shared_quota_self(*shared), what->bytes))
+            shared_give(*shared, what->bytes);
         return;
     case ORDER_CLOSE:
         shared_close(*shared);
@@ -238,6 +266,25 @@ static inline bool takes(const puppet *self, uint64_t bytes)
 static inline void gives(const puppet *self, uint64_t bytes)
 {
     ask(self, ORDER_GIVE, bytes);
+}
+
+/* The bytes, unused, of a puppet's lease are a quota's then. */
+static inline bool opens_quota(const puppet *self, uint64_t bytes)
+{
+    if (!takes(self, bytes))
+        return false;
+    gives(self, bytes);
+    return ask(self, ORDER_OPEN_QUOTA, bytes).bytes >= bytes;
+}
+
+static inline bool takes_by_quota(const puppet *self, uint64_t bytes)
+{
+    return ask(self, ORDER_TAKE_BY_QUOTA, bytes).done;
+}
+
+static inline void gives_by_quota(const puppet *self, uint64_t bytes)
+{
+    ask(self, ORDER_GIVE_BY_QUOTA, bytes);
 }
 
 static inline void end_puppet(puppet *self, int how)

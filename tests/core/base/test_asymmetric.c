@@ -8,9 +8,12 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/child.h"
@@ -47,23 +50,29 @@ static void *go_often(void *data)
 }
 
 /* Returns in how many rounds neither saw the other. */
+static unsigned go_rarely(meeting *self, void (*barrier)(void))
+{
+    unsigned missed = 0;
+    for (unsigned round = 1; round <= self->rounds; round++) {
+        atomic_store_explicit(&self->begun, round, memory_order_release);
+        for (volatile unsigned i = 0; i < round % 251; i++) /* they meet at another moment each time */
+            continue;
+        atomic_store_explicit(&self->rarely, round, memory_order_relaxed);
+        barrier();
+        unsigned saw = atomic_load_explicit(&self->often, memory_order_relaxed);
+        wait_for(&self->done, round);
+        missed += saw != round && self->often_saw != round;
+    }
+    return missed;
+}
+
 static unsigned meet(unsigned rounds)
 {
     static meeting at;
     pthread_t thread;
-    unsigned missed = 0;
     at = (meeting){.rounds = rounds};
     assert_int_equal(pthread_create(&thread, NULL, go_often, &at), 0);
-    for (unsigned round = 1; round <= rounds; round++) {
-        atomic_store_explicit(&at.begun, round, memory_order_release);
-        for (volatile unsigned i = 0; i < round % 251; i++) /* they meet at another moment each time */
-            continue;
-        atomic_store_explicit(&at.rarely, round, memory_order_relaxed);
-        strata_heavy_barrier();
-        unsigned saw = atomic_load_explicit(&at.often, memory_order_relaxed);
-        wait_for(&at.done, round);
-        missed += saw != round && at.often_saw != round;
-    }
+    const unsigned missed = go_rarely(&at, strata_heavy_barrier);
     pthread_join(thread, NULL);
     return missed;
 }
@@ -83,6 +92,46 @@ static void without_the_kernels_help_both_sides_have_full_barriers(void **state)
     unsigned missed = meet((unsigned)test_effort(50000, 500));
     strata_barriers_are_full = were_full;
     assert_int_equal(missed, 0);
+}
+
+/* ---- among processes ---- */
+
+static void barrier_for_all(void)
+{
+    if (!strata_heavy_barrier_for_all())
+        fail_msg("the kernel refuses the barrier");
+}
+
+/* The frequent side is a process that asks for itself, as the others do. */
+static void one_of_two_processes_sees_the_other(void **state)
+{
+    enum { SKIPPED = 77 };
+    int status;
+    (void)state;
+    strata_barriers_open();
+    meeting *at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    at->rounds = (unsigned)test_effort(50000, 500);
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(test_timeout(60));
+        if (!strata_barriers_share())
+            _exit(SKIPPED);
+        go_often(at);
+        _exit(0);
+    }
+    if (!strata_barriers_share()) { /* an old kernel, or a filter */
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED);
+        skip();
+    }
+    const unsigned missed = go_rarely(at, barrier_for_all);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(missed, 0);
+    munmap(at, sizeof *at);
 }
 
 /* ---- a filter that comes later ---- */
@@ -124,6 +173,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_two_threads_sees_the_other),
         cmocka_unit_test(without_the_kernels_help_both_sides_have_full_barriers),
+        cmocka_unit_test(one_of_two_processes_sees_the_other),
         cmocka_unit_test(a_kernel_that_refuses_later_on_is_noticed_at_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,8 @@ static bool use(void)
     for (volatile unsigned i = 0; i < 20; i++)
         continue;
     at.uses++;
-    at.flags += at.lock.by_flag;
-    const bool by_flag = at.lock.by_flag;
+    at.flags += at.lock.by != NULL;
+    const bool by_flag = at.lock.by != NULL;
     at.inside = false;
     strata_biased_release(&at.lock);
     return by_flag;
@@ -49,21 +49,26 @@ static void pause_for(unsigned steps)
 
 typedef struct other {
     unsigned first;
-    uint64_t uses;
+    uint64_t uses, flags;
 } other;
 
-/* Rows stay short, so that the own thread is let in and excluded again and again. */
+/* Rows stay short, so that threads are let in and excluded again and again. */
 static void *use_now_and_then(void *data)
 {
     other *self = data;
     assert_non_null(strata_thread_self());
     for (unsigned round = self->first; !atomic_load_explicit(&at.done, memory_order_relaxed); round++) {
+        if (round % 5 == 0)
+            for (unsigned i = 0; i < 2 * SHORT_ROW; i++, self->uses++)
+                self->flags += use();
         strata_biased_take(&at.lock);
-        if (at.inside || at.lock.by_flag)
+        if (at.inside)
             at.broken = true;
         at.inside = true;
-        at.exclusions += at.lock.long_row > SHORT_ROW;
-        at.lock.long_row = SHORT_ROW;
+        if (!at.lock.by) { /* the spin lock guards it */
+            at.exclusions += at.lock.long_row > SHORT_ROW;
+            at.lock.long_row = SHORT_ROW;
+        }
         at.uses++;
         at.inside = false;
         strata_biased_release(&at.lock);
@@ -99,6 +104,7 @@ static void run(void)
     for (unsigned i = 0; i < OTHERS; i++) {
         pthread_join(threads[i], NULL);
         uses += others[i].uses;
+        assert_true(others[i].flags > 0);
     }
     assert_false(at.broken);
     assert_int_equal(at.uses, uses);
@@ -161,14 +167,41 @@ static void a_long_row_makes_it_a_threads_own_and_each_exclusion_a_longer_one(vo
     assert_false(at.broken);
 }
 
-static void it_never_becomes_another_threads(void **state)
+/* Returns how often the thread took the lock before it did by its flag. */
+static void *use_until_the_flag(void *count)
+{
+    assert_non_null(strata_thread_self());
+    *(unsigned *)count = uses_until_the_flag();
+    return NULL;
+}
+
+static unsigned uses_until_the_flag_of_another_thread(void)
+{
+    pthread_t thread;
+    unsigned count = 0;
+    assert_int_equal(pthread_create(&thread, NULL, use_until_the_flag, &count), 0);
+    pthread_join(thread, NULL);
+    return count;
+}
+
+static void a_long_row_of_another_thread_makes_it_that_ones(void **state)
 {
     (void)state;
     begin();
     uses_until_the_flag();
-    use_on_another_thread(4 * STRATA_BIASED_LOCK_FIRST_ROW);
+    assert_int_equal(uses_until_the_flag_of_another_thread(), 2 * STRATA_BIASED_LOCK_FIRST_ROW);
+    assert_int_equal(uses_until_the_flag(), 4 * STRATA_BIASED_LOCK_FIRST_ROW);
+    assert_true(use());
     assert_false(at.broken);
-    assert_int_equal(uses_until_the_flag(), 2 * STRATA_BIASED_LOCK_FIRST_ROW);
+}
+
+static void the_flag_goes_with_the_number_to_a_later_thread(void **state)
+{
+    (void)state;
+    begin();
+    assert_int_equal(uses_until_the_flag_of_another_thread(), STRATA_BIASED_LOCK_FIRST_ROW);
+    assert_int_equal(uses_until_the_flag_of_another_thread(), 0);
+    assert_false(at.broken);
 }
 
 static void *use_without_a_state(void *data)
@@ -188,7 +221,7 @@ static void it_becomes_none_of_a_thread_without_a_state(void **state)
     assert_int_equal(pthread_create(&thread, NULL, use_without_a_state, NULL), 0);
     pthread_join(thread, NULL);
     assert_false(at.broken);
-    assert_int_equal(at.lock.own_thread, 0);
+    assert_int_equal(at.lock.own, STRATA_BIASED_LOCK_NONE);
 }
 
 int main(void)
@@ -197,7 +230,8 @@ int main(void)
         cmocka_unit_test(no_two_threads_hold_it_at_once),
         cmocka_unit_test(so_it_is_with_full_barriers),
         cmocka_unit_test(a_long_row_makes_it_a_threads_own_and_each_exclusion_a_longer_one),
-        cmocka_unit_test(it_never_becomes_another_threads),
+        cmocka_unit_test(a_long_row_of_another_thread_makes_it_that_ones),
+        cmocka_unit_test(the_flag_goes_with_the_number_to_a_later_thread),
         cmocka_unit_test(it_becomes_none_of_a_thread_without_a_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

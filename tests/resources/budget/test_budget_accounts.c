@@ -302,6 +302,12 @@ static void bytes_that_threads_take_at_once_stay_within_the_limit(test_fixture *
     check_ok(strata_budget_account_close(tenant));
 }
 
+static void so_do_those_of_a_shared_budget(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=10MiB, shared=taken, wait=none), null");
+    take_at_once(base, base);
+}
+
 static void accounts_nest_only_so_deep(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget, null"), *below;
@@ -648,6 +654,7 @@ int main(void)
         TEST_CASE(a_reservation_cannot_be_taken_by_others),
         TEST_CASE(bytes_are_taken_without_an_account_of_their_own),
         TEST_CASE(bytes_that_threads_take_at_once_stay_within_the_limit),
+        TEST_CASE(so_do_those_of_a_shared_budget),
         TEST_CASE(accounts_nest_only_so_deep),
         TEST_CASE(its_values_and_its_report_show_the_account),
         TEST_CASE(a_closed_reservation_is_reported_with_what_its_blocks_hold),
@@ -659,6 +666,8 @@ int main(void)
         TEST_CASE(a_forked_child_is_refused),
     };
     static const char *const stacks[] = {"async"};
+    if (!make_directory())
+        return 1;
     test_open_driver();
     return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
 }

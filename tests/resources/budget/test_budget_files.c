@@ -507,7 +507,7 @@ static void lose_the_descriptor(void)
     child_check(shared_make_room(shared, 1000, 0) && shared_take(shared, 1000));
     for (int file = 3; file < 64; file++)
         close(file);
-    uint64_t lease = shared->file->slots[0].lease;
+    const uint64_t lease = (uint64_t)shared->file->slots[0].lease;
     child_check(lease >= 1000 && lease < LIMIT);
     child_check(shared_take(shared, lease - 1000));
     child_check(!take(shared, 1));
@@ -629,8 +629,8 @@ static void a_head_that_its_maker_did_not_finish_is_finished(void **state)
         uint64_t magic;
         uint32_t version, used;
         bool good;
-    } heads[] = {{0, 0, 0, true},  {0, 3, 0, true},  {UINT64_C(0x6567647562617473), 3, 0, true}, {0, 4, 0, false},
-                 {7, 0, 0, false}, {0, 3, 1, false}, {UINT64_C(0x6567647562617473), 4, 0, false}};
+    } heads[] = {{0, 0, 0, true},  {0, 4, 0, true},  {UINT64_C(0x6567647562617473), 4, 0, true}, {0, 5, 0, false},
+                 {7, 0, 0, false}, {0, 4, 1, false}, {UINT64_C(0x6567647562617473), 5, 0, false}};
     (void)state;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         shared_file *file = edit_begin("a");

@@ -23,7 +23,9 @@ typedef struct update {
     const char *name;
     command what;
     uint64_t takes_before, gives_before; /* of the victim, after it has opened */
+    uint64_t quota;                      /* of the victim */
     uint64_t others_surplus;             /* leased and not used by another process */
+    uint64_t others_quota;               /* likewise, of a quota */
     uint64_t others_retired;             /* freed by another process, complete, and not given back */
     bool opened;                         /* the victim has the file open when it begins */
     bool finds_a_dead_one;
@@ -65,6 +67,7 @@ static size_t kill_one(const update *of, size_t steps)
     puppet *other = make_open(LIMIT), *victim = make_puppet(), *dead = NULL;
     assert_true(takes(other, KEEPS + of->others_surplus));
     gives(other, of->others_surplus);
+    assert_true(!of->others_quota || opens_quota(other, of->others_quota));
     if (of->others_retired) {
         assert_true(takes(other, of->others_retired));
         ask(other, ORDER_WRITE, ask(other, ORDER_RETIRE, of->others_retired).bytes);
@@ -77,6 +80,7 @@ static size_t kill_one(const update *of, size_t steps)
         assert_int_equal(ask(victim, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS);
         assert_true(!of->takes_before || takes(victim, of->takes_before));
         gives(victim, of->gives_before);
+        assert_true(!of->quota || opens_quota(victim, of->quota));
     }
     if (dead)
         end_puppet(dead, SIGKILL);
@@ -126,6 +130,33 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
          .others_surplus = LIMIT - 3 * KEEPS,
          .most = 60,
          .most_in_full = 10000},
+        {.name = "charge a quota",
+         .what = {ORDER_TAKE_BY_QUOTA, 50, NULL, true},
+         .opened = true,
+         .quota = 100,
+         .most = 60,
+         .most_in_full = 10000},
+        {.name = "give back to a quota",
+         .what = {ORDER_GIVE_BY_QUOTA, 50, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .quota = 100,
+         .most = 60,
+         .most_in_full = 10000},
+        {.name = "open a quota",
+         .what = {ORDER_OPEN_QUOTA, 50, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .gives_before = 60,
+         .most = 60,
+         .most_in_full = 10000},
+        {.name = "take another's quota",
+         .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .others_quota = LIMIT - 3 * KEEPS,
+         .most = 60,
+         .most_in_full = 10000},
         {.name = "claim",
          .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
          .opened = true,
@@ -155,11 +186,20 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
          .others_surplus = 100,
          .most = 40,
          .most_in_full = 10000},
+        {.name = "lower the limit below what quotas have",
+         .what = {ORDER_SET_LIMIT, LIMIT / 2, NULL, true},
+         .opened = true,
+         .takes_before = LIMIT / 8,
+         .quota = 100,
+         .others_quota = LIMIT / 2,
+         .most = 40,
+         .most_in_full = 10000},
         {.name = "open", .what = {ORDER_OPEN, LIMIT, NULL, true}, .most = 4, .most_in_full = 1500},
         {.name = "close",
          .what = {ORDER_CLOSE, 0, NULL, true},
          .opened = true,
          .takes_before = 100,
+         .quota = 100,
          .most = 12,
          .most_in_full = 10000},
     };
@@ -179,21 +219,23 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
     }
 }
 
-/* Another process takes the rest of the lease between any two instructions of a take. */
-static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **state)
+/* Another process takes the rest of the lease, or of the quota, between any two instructions of a take. */
+static void take_away_at_every_instruction(bool by_quota)
 {
     enum { LEASE = 100, USED = 40, MORE = 50 };
     int status;
-    (void)state;
     if (SANITIZED || test_under_valgrind() || !can_be_traced())
         skip();
     size_t steps = 0;
     for (bool over = false; !over; steps++) {
         puppet_count = 0;
         puppet *victim = make_open(LIMIT), *other = make_open(LIMIT);
-        assert_true(takes(victim, LEASE));
-        gives(victim, LEASE - USED);
-        send_order(victim, &(command){ORDER_TAKE, MORE, NULL, true});
+        assert_true(takes(victim, by_quota ? USED : LEASE));
+        if (by_quota)
+            assert_true(opens_quota(victim, LEASE - USED));
+        else
+            gives(victim, LEASE - USED);
+        send_order(victim, &(command){by_quota ? ORDER_TAKE_BY_QUOTA : ORDER_TAKE, MORE, NULL, true});
         assert_int_equal(waitpid(victim->pid, &status, WUNTRACED), victim->pid);
         over = step(victim->pid, steps) < steps;
         bool all = takes(other, LIMIT - USED);
@@ -212,10 +254,23 @@ static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **stat
     print_message("%zu instructions\n", steps - 1);
 }
 
+static void a_lease_may_be_taken_away_at_every_instruction_of_a_take(void **state)
+{
+    (void)state;
+    take_away_at_every_instruction(false);
+}
+
+static void a_quota_may_be_taken_away_at_every_instruction_of_a_take(void **state)
+{
+    (void)state;
+    take_away_at_every_instruction(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
+        cmocka_unit_test_teardown(a_quota_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
         cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),
     };
     signal(SIGPIPE, SIG_IGN);

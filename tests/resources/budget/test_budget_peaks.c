@@ -1,6 +1,9 @@
 /* budget's peaks: never above what was in use at once, and below it by at most 64 KiB of each thread, both while the
  * account counts and while threads have quotas. */
 #include "support/budget.h"
+#include "support/budget_accounts.h"
+
+#include "resources/budget/take.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -98,6 +101,7 @@ static void the_peak_of_threads_one_after_another_is_the_largest_of_theirs(test_
 
 typedef struct crowd {
     strata_runtime *runtime;
+    strata_budget_account *passes; /* most bytes are charged without a block, as `strata exec` does; NULL: none */
     pthread_barrier_t begin;
     size_t bytes, rounds;
     bool varied;                  /* sizes up to `bytes` */
@@ -123,7 +127,9 @@ static void *work(void *data)
         seed = seed * UINT64_C(6364136223846793005) + 1;
         const size_t bytes = self->varied ? 1 + (seed >> 33) % self->bytes : self->bytes;
         raise_to(&self->bound, atomic_fetch_add(&self->open, bytes) + bytes);
-        if (strata_runtime_allocate(self->runtime, bytes, NULL, &block) != STRATA_SUCCESS) {
+        const bool passes = self->passes && i % 16 != 0;
+        if ((passes ? budget_take(self->passes, bytes) : strata_runtime_allocate(self->runtime, bytes, NULL, &block)) !=
+            STRATA_SUCCESS) {
             self->failed = true;
             break;
         }
@@ -131,16 +137,19 @@ static void *work(void *data)
         if ((seed >> 60) == 0)
             sched_yield();
         atomic_fetch_sub(&self->now, bytes);
-        self->failed |= strata_runtime_deallocate(self->runtime, &block) != STRATA_SUCCESS;
+        if (passes)
+            budget_give(self->passes, bytes);
+        else
+            self->failed |= strata_runtime_deallocate(self->runtime, &block) != STRATA_SUCCESS;
         atomic_fetch_sub(&self->open, bytes);
     }
     return NULL;
 }
 
-static void check_crowd(test_fixture *fixture, const char *text, size_t bytes, bool varied)
+static void check_crowd_of(test_fixture *fixture, const char *text, size_t bytes, bool varied, bool passes)
 {
     strata_budget_account *account = use_stack(fixture, text);
-    crowd self = {.runtime = fixture->runtime, .bytes = bytes, .varied = varied};
+    crowd self = {.runtime = fixture->runtime, .passes = passes ? account : NULL, .bytes = bytes, .varied = varied};
     self.rounds = test_is_swept() ? 300 : test_effort(20000, 300);
     pthread_t threads[THREADS];
     pthread_barrier_init(&self.begin, NULL, THREADS);
@@ -155,6 +164,11 @@ static void check_crowd(test_fixture *fixture, const char *text, size_t bytes, b
     assert_true(usage.peak <= self.bound && usage.peak <= THREADS * bytes);
     assert_true(usage.peak + THREADS * LACK >= self.most);
     assert_true(!usage.limit || usage.peak <= usage.limit);
+}
+
+static void check_crowd(test_fixture *fixture, const char *text, size_t bytes, bool varied)
+{
+    check_crowd_of(fixture, text, bytes, varied, false);
 }
 
 static void a_peak_of_several_threads_was_in_use_at_once(test_fixture *fixture)
@@ -494,6 +508,53 @@ static void the_peak_of_threads_that_share_a_budget_was_in_use_at_once(test_fixt
     check_crowd(fixture, shared_text, 64 * MIB, true);
 }
 
+/* ---- bytes that are charged without a block ---- */
+
+static void take_and_give(strata_budget_account *account, size_t bytes, size_t times)
+{
+    for (size_t i = 0; i < times; i++) {
+        check_ok(budget_take(account, bytes));
+        budget_give(account, bytes);
+    }
+}
+
+static void a_thread_with_a_quota_in_a_shared_budget_misses_no_peak(test_fixture *fixture)
+{
+    strata_budget_account *account = use_stack(fixture, shared_text);
+    strata_block block;
+    take_and_give(account, 10 * MIB, PAIRS);
+    if (!strata_barriers_share()) {
+        print_message("skipped: the kernel has no barrier for all processes\n");
+        skip();
+    }
+    assert_true(has_open_quotas(account));
+    check_ok(budget_take(account, 10 * MIB));
+    assert_int_equal(usage_of(account).peak, 10 * MIB);
+    assert_int_equal(usage_of(account).in_use, 10 * MIB);
+    assert_true(has_open_quotas(account));
+    check_ok(try_allocate(fixture, MIB, NULL, &block)); /* no quota is in its way, and it sees the quota's bytes */
+    assert_int_equal(usage_of(account).peak, 11 * MIB);
+    budget_give(account, 10 * MIB);
+    assert_int_equal(usage_of(account).in_use, MIB);
+    take_and_give(account, 5 * MIB, PAIRS);
+    assert_true(has_open_quotas(account));
+    check_ok(budget_take(account, 12 * MIB)); /* more than the quota */
+    assert_int_equal(usage_of(account).peak, 13 * MIB);
+    budget_give(account, 12 * MIB);
+    free_block(fixture, &block);
+    assert_int_equal(usage_of(account).in_use, 0);
+    assert_int_equal(usage_of(account).peak, 13 * MIB);
+    check_ok(budget_take(account, 1024 * MIB)); /* all of the limit */
+    budget_give(account, 1024 * MIB);
+}
+
+static void the_peak_of_threads_with_quotas_in_a_shared_budget_was_in_use_at_once(test_fixture *fixture)
+{
+    check_crowd_of(fixture, shared_text, 10 * MIB, false, true);
+    check_crowd_of(fixture, shared_text, 64 * MIB, true, true);
+    check_crowd_of(fixture, shared_text, 40 * KIB, true, true);
+}
+
 int main(int count, char **arguments)
 {
     static const test_case cases[] = {
@@ -509,6 +570,8 @@ int main(int count, char **arguments)
         TEST_CASE(a_shared_budget_has_the_peak_of_its_process),
         TEST_CASE(the_peak_of_a_shared_budget_has_other_processes),
         TEST_CASE(the_peak_of_threads_that_share_a_budget_was_in_use_at_once),
+        TEST_CASE(a_thread_with_a_quota_in_a_shared_budget_misses_no_peak),
+        TEST_CASE(the_peak_of_threads_with_quotas_in_a_shared_budget_was_in_use_at_once),
     };
     static const char *const stacks[] = {"async"};
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -106,7 +106,7 @@ static void a_process_that_cannot_be_looked_up_counts_for_some_seconds(void **st
         slot->pid = getpid();
         slot->pid_namespace = own_namespace() + 1;
         slot->started = 1;
-        slot->lease = slot->in_use = LIMIT;
+        slot->lease = slot->in_use = (int64_t)LIMIT;
         slot->seen_dead = over ? shared_clock() - UINT64_C(6000000000) : 0;
         budget_shared *shared = open_budget("a");
         assert_int_equal(take(shared, LIMIT), over);
@@ -264,7 +264,7 @@ static void leases_that_no_sound_file_has_grant_nothing(void **state)
     holder others = keep_locked(own_path("a"), 2, 2, 0);
     for (size_t i = 1; i <= 2; i++) {
         file->slots[i].pid = 1;
-        file->slots[i].lease = file->slots[i].in_use = UINT64_MAX - 10;
+        file->slots[i].lease = file->slots[i].in_use = INT64_MAX - 10;
         file->used_slots = (uint32_t)i + 1;
         assert_false(take(shared, 100));
         assert_int_equal(file->slots[0].lease, 0);

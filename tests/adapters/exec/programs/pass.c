@@ -1,13 +1,21 @@
 /* Nanoseconds of calls that are passed on, one row a function: the least of many runs. With Strata and without, by
- * turns; the difference is what the hook adds. On quick_driver.c nothing else is seen. Usage: pass [calls]. */
+ * turns; the difference is what the hook adds. On quick_driver.c nothing else is seen.
+ *
+ * Usage: pass [calls [q [other | both]]]. q: on quick_driver.c. other: the rows of memory are those of a second thread,
+ * behind many such calls of the first; both: while the first makes such calls, too. */
 #include "wider_calls.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <time.h>
 
 enum { RUNS = 50 };
 
 static CUdeviceptr block; /* one of Strata's, where it is there */
 static int calls = 20000;
+static bool quick; /* the driver is quick_driver.c */
+static _Atomic bool measured;
 
 static double now(void)
 {
@@ -103,27 +111,72 @@ static void measure_arrays(void)
             cuArrayCreate_v2_found(&array, &small) == CUDA_SUCCESS && cuArrayDestroy_found(array));
 }
 
+static void measure_memory(void)
+{
+    measure_host_memory();
+    if (quick) {
+        measure_registered_memory();
+        measure_managed_memory();
+        measure_physical_memory();
+    }
+    measure_arrays();
+}
+
+static void *measure_on_other(void *context)
+{
+    WIDER(cuCtxSetCurrent, "cuCtxSetCurrent", 12000);
+    CHECK(cuCtxSetCurrent_found(context));
+    measure_memory();
+    atomic_store(&measured, true);
+    return NULL;
+}
+
+static void make_many(int count)
+{
+    WIDER(cuArrayCreate_v2, "cuArrayCreate", 12000);
+    WIDER(cuArrayDestroy, "cuArrayDestroy", 12000);
+    const CUDA_ARRAY_DESCRIPTOR small = {.Width = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUarray array;
+    for (int i = 0; i < count; i++)
+        if (cuArrayCreate_v2_found(&array, &small) == CUDA_SUCCESS)
+            CHECK(cuArrayDestroy_found(array));
+}
+
+static void measure_beside(bool both)
+{
+    enum { MANY = 100000, FEW = 100 };
+    CUcontext context;
+    pthread_t other;
+    WIDER(cuCtxGetCurrent, "cuCtxGetCurrent", 12000);
+    CHECK(cuCtxGetCurrent_found(&context));
+    make_many(MANY);
+    if (pthread_create(&other, NULL, measure_on_other, context) != 0)
+        exit(3);
+    while (both && !atomic_load(&measured))
+        make_many(FEW);
+    pthread_join(other, NULL);
+}
+
 int main(int count, char **arguments)
 {
     CUresult (*unknown)(void);
     void *found = NULL;
     if (count > 1)
         calls = atoi(arguments[1]);
+    quick = count > 2;
     begin();
     CHECK(DRIVER(cuMemAlloc)(&block, 1 << 20));
-    if (count > 2) /* of the quick driver alone */
+    if (count > 3) {
+        measure_beside(strcmp(arguments[3], "both") == 0);
+        return 0;
+    }
+    if (quick)
         found = ask("cuNewThing", 13000);
     memcpy(&unknown, &found, sizeof unknown);
     if (found)
         MEASURE("a function that no hook covers", unknown());
     measure_questions();
     measure_launches();
-    measure_host_memory();
-    if (found) {
-        measure_registered_memory();
-        measure_managed_memory();
-        measure_physical_memory();
-    }
-    measure_arrays();
+    measure_memory();
     return 0;
 }

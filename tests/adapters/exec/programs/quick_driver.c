@@ -26,9 +26,11 @@ static void find_behind(const char *symbol, void *to)
     memcpy(to, &address, sizeof address);
 }
 
+/* Each thread has memory of its own, which it alone frees. */
+#define OWN_OF_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
 enum { SMALL = 64 };
-static char memory[2 * SMALL];
-static unsigned long calls; /* of quick_alloc */
+OWN_OF_THREAD char memory[2 * SMALL];
+OWN_OF_THREAD unsigned long calls; /* of quick_alloc */
 
 static CUresult quick(void)
 {
