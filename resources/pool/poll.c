@@ -100,7 +100,9 @@ void pool_weigh_polling(pool *self)
         return;
     if (COSTLY_REQUESTS * self->polls_in_need >= requests) {
         atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
-        self->policy.spares_polls = true;
+        uint64_t *share = &self->policy.polling_share;
+        if (!*share || COSTLY_REQUESTS / 2 * self->polls_in_need < requests) /* no memory replaces more */
+            *share += !*share ? POOL_SHARE_POLLING : *share < POOL_POLLING_MOST ? POOL_SHARE_POLLED : 0;
     }
     self->misses_weighed = misses;
     self->polls_in_need = 0;
