@@ -29,7 +29,8 @@ enum {
                                    1.058 in the mean, not 1.037 */
     POOL_SHARE_POLLING = 40,    /* thousandths more, if streams are often asked: serving asks a sixth less; */
     POOL_SHARE_POLLED = 10,     /* and these each time that they are, not very often: more memory is of use there, */
-    POOL_POLLING_MOST = 130,    /* up to this in all: serving held 1.21 with 20 more, asked a tenth more with 10 less */
+    POOL_POLLING_MOST = 130,    /* up to this in all: with 30 more copies of serving held 1.21, with 10 less one of 61
+                                   asked 12.1 times in 1,000 steps */
     POOL_SMALL_SPARE = 72,      /* of the reserved: as small a part of it, free for small blocks, is left to them: they
                                    asked as often as all others, for want of what large ones had moved */
     POOL_AHEAD_MOST = 500,      /* thousandths of the peak, at most, instead of polls: with prefer=speed eight streams

@@ -101,8 +101,10 @@ void pool_weigh_polling(pool *self)
     if (COSTLY_REQUESTS * self->polls_in_need >= requests) {
         atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
         uint64_t *share = &self->policy.polling_share;
-        if (!*share || COSTLY_REQUESTS / 2 * self->polls_in_need < requests) /* no memory replaces more */
-            *share += !*share ? POOL_SHARE_POLLING : *share < POOL_POLLING_MOST ? POOL_SHARE_POLLED : 0;
+        if (!*share || COSTLY_REQUESTS / 2 * self->polls_in_need >= requests) /* of which memory spares few */
+            *share = POOL_SHARE_POLLING;
+        else if (*share < POOL_POLLING_MOST)
+            *share += POOL_SHARE_POLLED;
     }
     self->misses_weighed = misses;
     self->polls_in_need = 0;
