@@ -27,15 +27,8 @@ static CUdeviceptr end_of(const pool *self, uint32_t number)
     return former->address + pool_chunk_bytes(&self->store.chunks[former->chunk]);
 }
 
-/* Forgets an unmapped former place: its addresses become a hole. */
-static void forget(pool *self, uint32_t number)
-{
-    const uint32_t extent = pool_former_at(&self->store, number)->extent;
-    pool_formers_forget(&self->store, number);
-    pool_give_range(self, extent, POOL_HOLE);
-}
-
-/* Unmaps a former place and those adjacent to it that are over, by one call. Returns where they end. */
+/* Unmaps a former place and those adjacent to it that are over, by one call: their addresses become a hole. Returns
+ * where they end. */
 static CUdeviceptr unmap_run(pool *self, uint32_t first)
 {
     pool_chunk_store *store = &self->store;
@@ -46,9 +39,10 @@ static CUdeviceptr unmap_run(pool *self, uint32_t first)
         to = end_of(self, number);
     if (store->source->unmap(store, from, to - from) == CUDA_SUCCESS)
         for (CUdeviceptr at = from; at < to;) {
-            const uint32_t number = pool_formers_over(store, at);
+            const uint32_t number = pool_formers_over(store, at), extent = pool_former_at(store, number)->extent;
             at = end_of(self, number);
-            forget(self, number);
+            pool_formers_forget(store, number);
+            pool_give_range(self, extent, POOL_HOLE);
         }
     return to;
 }

@@ -296,6 +296,8 @@ static pool_remap_terms terms_for(pool *self, const pool_need *need, const pool_
                               .room = fit->room,
                               .own = unfinished_too ? need->stream->timeline->number : (uint16_t)POOL_TIMELINE_NONE,
                               .others = unfinished_too && matters && self->waits && !own_only,
+                              .leaves_small =
+                                  !may_wait && need->side == POOL_LARGE && pool_lacks_small(self, POOL_SMALL_SPARE),
                               .may_wait = may_wait};
 }
 

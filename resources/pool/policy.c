@@ -101,16 +101,27 @@ uint64_t pool_policy_moves(const pool *self)
 double pool_policy_bought(const pool *self)
 {
     const pool_policy *policy = &self->policy;
-    const uint64_t polling = policy->spares_polls && policy->buys > 0 ? POOL_SHARE_POLLING : 0;
+    const uint64_t polling = policy->buys > 0 ? policy->polling_share : 0;
     const double chunks = policy->buys * (double)pool_policy_moves(self), most = thousandths(POOL_BUY_CONTIGUOUS);
     return (self->given.contiguous && chunks > most ? most : chunks) + thousandths(polling);
 }
 
-static uint64_t beyond_peak(const pool *self, uint64_t peak)
+bool pool_lacks_small(pool *self, uint64_t part)
+{
+    strata_spin_take(&self->lock);
+    const uint64_t bytes = self->heap.halves[POOL_SMALL].free_bytes;
+    strata_spin_release(&self->lock);
+    return self->policy.polling_share && !pool_spares_granules(self) && bytes <= self->store.reserved / part;
+}
+
+/* Small blocks get a granule more than is held, before they have nothing left. */
+static uint64_t beyond_peak(pool *self, const pool_need *need, uint64_t peak)
 {
     const double share = (double)peak * (self->policy.share + pool_policy_bought(self));
     const uint64_t wanted = share < 0x1p62 ? (uint64_t)share : UINT64_C(1) << 62, kept = kept_by_threads(self);
-    return wanted > kept ? wanted : kept;
+    const uint64_t usual = wanted > kept ? wanted : kept, held = self->store.reserved;
+    const bool lacks = need->side == POOL_SMALL && pool_lacks_small(self, (uint64_t)2 * POOL_SMALL_SPARE);
+    return lacks && held > peak + usual ? held - peak : usual;
 }
 
 bool pool_lets_threads_keep(const pool *self)
@@ -120,10 +131,10 @@ bool pool_lets_threads_keep(const pool *self)
            reserved + 2 * kept <= pool_most_reserved(self);
 }
 
-bool pool_may_grow_ahead(const pool *self, const pool_need *need)
+bool pool_may_grow_ahead(pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
-    return self->store.reserved <= peak + least(beyond_peak(self, peak), peak / 1000 * POOL_AHEAD_MOST);
+    return self->store.reserved <= peak + least(beyond_peak(self, need, peak), peak / 1000 * POOL_AHEAD_MOST);
 }
 
 uint64_t pool_allowed(pool *self, const pool_need *need)
@@ -131,7 +142,7 @@ uint64_t pool_allowed(pool *self, const pool_need *need)
     const uint64_t peak = pool_peak_with(self, need);
     const uint64_t limit = least(least(pool_most_reserved(self), device_limit(self)), need->budget_limit);
     const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
-    const uint64_t beyond = least(beyond_peak(self, peak), left);
+    const uint64_t beyond = least(beyond_peak(self, need, peak), left);
     const uint64_t initial = pool_initial_size(self) + (need->side == POOL_SMALL ? self->store.granule : 0);
     uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
     allowed = allowed > initial ? allowed : initial;
@@ -205,7 +216,7 @@ void pool_lower_peak(pool *self)
     policy->last_peak = policy->last_peak < reserved ? policy->last_peak : reserved;
     if (!reserved)
         atomic_store_explicit(&policy->moved, 0, memory_order_relaxed);
-    policy->spares_polls = policy->spares_polls && reserved;
+    policy->polling_share = reserved ? policy->polling_share : 0;
 }
 
 void pool_policy_end_window(pool *self)

@@ -100,7 +100,11 @@ void pool_weigh_polling(pool *self)
         return;
     if (COSTLY_REQUESTS * self->polls_in_need >= requests) {
         atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
-        self->policy.spares_polls = true;
+        uint64_t *share = &self->policy.polling_share;
+        if (!*share || COSTLY_REQUESTS / 2 * self->polls_in_need >= requests) /* of which memory spares few */
+            *share = POOL_SHARE_POLLING;
+        else if (*share < POOL_POLLING_MOST)
+            *share += POOL_SHARE_POLLED;
     }
     self->misses_weighed = misses;
     self->polls_in_need = 0;

@@ -164,7 +164,8 @@ static bool is_remappable(const pool *self, const pool_remap_terms *how, uint64_
     const uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     const pool_work work = pool_heap_work_on(heap, slot, pool_behind_chunk(chunk), how->own);
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, work};
-    return work <= (how->others || how->may_wait ? POOL_OTHERS : POOL_IN_ORDER);
+    const bool stays = how->leaves_small && slot && pool_extent_at(heap, slot)->side == POOL_SMALL;
+    return !stays && work <= (how->others || how->may_wait ? POOL_OTHERS : POOL_IN_ORDER);
 }
 
 static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)

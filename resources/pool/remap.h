@@ -12,6 +12,7 @@ typedef struct pool_remap_terms {
     uint16_t own;         /* timeline; what waits for it alone moves in its order; POOL_TIMELINE_NONE: nothing does */
     bool others;          /* also moves what other streams may still use: the request's stream then waits */
     bool returned;        /* only chunks that can be returned: without former places */
+    bool leaves_small;    /* chunks of small blocks stay */
     bool may_wait;        /* for pending memory; oom_lock is held */
 } pool_remap_terms;
 

@@ -287,21 +287,13 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk, uint64_t
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* Whether a text has so many chunks that it counts them by size. */
-static bool is_brief(pool *self, const strata_emitter *to)
-{
-    strata_lock_take(&self->map_lock);
-    const uint32_t count = self->store.chunk_count;
-    strata_lock_release(&self->map_lock);
-    return to->format == STRATA_FORMAT_TEXT && count > CHUNKS_IN_FULL;
-}
-
+/* A text of many chunks counts them by size. */
 static void describe_chunks(pool *self, strata_emitter *to)
 {
     seen_chunk seen[POOL_SEEN_MOST], run = {0};
     uint32_t from = 1;
     uint64_t alike = 0;
-    const bool brief = is_brief(self, to);
+    const bool brief = to->format == STRATA_FORMAT_TEXT && pool_end_of_chunks(self) > CHUNKS_IN_FULL;
     strata_emit_list_begin(to, "frames");
     for (size_t count; (count = check_chunks(self, &from, seen));)
         for (size_t i = 0; i < count; i++) {
@@ -320,21 +312,18 @@ static void describe_chunks(pool *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-static bool is_last(const pool_chunk_store *store, CUdeviceptr end)
-{
-    return end == pool_small_base(store) || end == store->base + store->bytes;
-}
-
 /* Lists all extents but the large hole at the end of each side. A change by another thread is seen or not. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;
     pool_seen_extent seen[POOL_SEEN_MOST];
+    const CUdeviceptr small = pool_small_base(&self->store), last = self->store.base + self->store.bytes;
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
     for (size_t count; (count = pool_look_at_extents(self, &from, seen));)
         for (const pool_seen_extent *at = seen; at < seen + count; at++)
-            if ((at->state != POOL_HOLE && at->state != POOL_AWAY) || !is_last(&self->store, at->address + at->bytes))
+            if ((at->state != POOL_HOLE && at->state != POOL_AWAY) ||
+                (at->address + at->bytes != small && at->address + at->bytes != last))
                 describe_extent(to, at);
     strata_emit_list_end(to);
     describe_chunks(self, to);

@@ -52,22 +52,17 @@ pool_result pool_find_finished(pool_search *search)
 typedef struct following {
     const strata_stream_ref *stream;
     const strata_clock *clock;
-    bool all;
 } following;
 
 static strata_status check_point(strata_point point, void *data)
 {
-    following *by = data;
-    by->all = by->all && strata_timeline_follows(by->stream, by->clock, point);
-    return STRATA_SUCCESS;
+    const following *by = data;
+    return strata_timeline_follows(by->stream, by->clock, point) ? STRATA_SUCCESS : STRATA_ERROR_STREAM_CAPTURE;
 }
 
 static bool is_followed(const strata_entry *entry, void *data)
 {
-    following *by = data;
-    by->all = true;
-    strata_uses_visit(entry, check_point, by);
-    return by->all;
+    return strata_uses_visit(entry, check_point, data) == STRATA_SUCCESS;
 }
 
 static pool_result take_accepted(pool *self, const pool_need *need, pool_accepts accepts, void *data, uint32_t *slot)
@@ -83,7 +78,7 @@ static pool_result take_accepted(pool *self, const pool_need *need, pool_accepts
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
-    following by = {need->stream, clock, true};
+    following by = {need->stream, clock};
     const pool_result found = take_accepted(self, need, is_followed, &by, slot);
     strata_clock_unref(clock);
     return found;

@@ -22,6 +22,22 @@ static inline void earn_nothing(pool *self)
     self->policy.buys = 0;
 }
 
+/* As if streams were often asked for want of memory, which buys so many thousandths. */
+static inline void set_polling_share(pool *self, uint64_t thousandths)
+{
+    self->policy.polling_share = thousandths;
+}
+
+/* Weighs polling after so many questions for want of memory in 1,024 requests that no cache served. */
+static inline void weigh_questions(pool *self, uint64_t questions)
+{
+    strata_lock_take(&self->map_lock);
+    atomic_store(&self->counts.misses, self->misses_weighed + 1024);
+    self->polls_in_need = questions;
+    pool_weigh_polling(self);
+    strata_lock_release(&self->map_lock);
+}
+
 /* The overhead limit as a share of the peak, without what was bought. */
 static inline double share_of_peak(strata_runtime *runtime)
 {

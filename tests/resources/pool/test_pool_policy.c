@@ -110,6 +110,112 @@ static void a_share_of_the_peak_may_be_held_beyond_it(void **state)
     end(&all);
 }
 
+/* ---- questions to streams ---- */
+
+static uint64_t bought_with(traffic *all, uint64_t questions)
+{
+    weigh_questions(all->self, questions);
+    return value(all, "pool.bought");
+}
+
+/* Where streams are asked at each fourth request, memory of this order spares few questions. */
+static void frequent_questions_buy_each_time_and_very_frequent_ones_once(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(decay=0)");
+    replace(&all, &all.blocks[0], 64 * MIB);
+    assert_int_equal(bought_with(&all, 63), 0);
+    assert_int_equal(bought_with(&all, 256), POOL_SHARE_POLLING);
+    assert_int_equal(bought_with(&all, 256), POOL_SHARE_POLLING);
+    assert_int_equal(bought_with(&all, 128), POOL_SHARE_POLLING);
+    assert_int_equal(bought_with(&all, 127), POOL_SHARE_POLLING + POOL_SHARE_POLLED);
+    assert_int_equal(bought_with(&all, 63), POOL_SHARE_POLLING + POOL_SHARE_POLLED);
+    assert_int_equal(bought_with(&all, 64), POOL_SHARE_POLLING + 2 * POOL_SHARE_POLLED);
+    assert_int_equal(bought_with(&all, 256), POOL_SHARE_POLLING);
+    for (unsigned i = 0; i < 20; i++)
+        bought_with(&all, 100);
+    assert_int_equal(value(&all, "pool.bought"), POOL_POLLING_MOST);
+    replace(&all, &all.blocks[0], 0);
+    check_ok(strata_runtime_trim(all.runtime, 0, NULL)); /* begins anew */
+    assert_int_equal(value(&all, "pool.bought"), 0);
+    end(&all);
+}
+
+static void add_small(const strata_pool_range *range, void *bytes)
+{
+    *(uint64_t *)bytes += range->small ? range->bytes : 0;
+}
+
+static uint64_t bytes_for_small_blocks(const traffic *all)
+{
+    uint64_t bytes = 0;
+    check_ok(strata_pool_visit_ranges(&all->self->resource, add_small, &bytes));
+    return bytes;
+}
+
+/* With `count` free small blocks beside gaps, large requests move memory. Returns what small blocks have lost. */
+static uint64_t small_memory_moved(unsigned count, uint64_t polling_share)
+{
+    traffic all;
+    strata_block small[64];
+    begin(&all, "pool(chunk=2MiB, decay=0)");
+    earn_nothing(all.self);
+    for (unsigned i = 0; i < count; i++)
+        check_ok(strata_runtime_allocate(all.runtime, 512 << 10, all.stream, &small[i]));
+    make_gaps(&all, 32, 32, 32 * MIB);
+    for (unsigned i = 0; i < count; i++)
+        check_ok(strata_runtime_deallocate(all.runtime, &small[i]));
+    const uint64_t before = bytes_for_small_blocks(&all);
+    assert_true(before >= count * MIB / 2);
+    set_polling_share(all.self, polling_share);
+    for (unsigned i = 0; i < 4; i += 2)
+        replace(&all, &all.blocks[i], beyond_once());
+    assert_true(value(&all, "pool.chunks.moved") > 0);
+    const uint64_t after = bytes_for_small_blocks(&all);
+    end(&all);
+    return before - after;
+}
+
+static void where_streams_are_often_asked_moves_leave_small_blocks_their_memory(void **state)
+{
+    (void)state;
+    assert_true(small_memory_moved(8, 0) > 0);
+    assert_int_equal(small_memory_moved(8, POOL_SHARE_POLLING), 0);
+    assert_true(small_memory_moved(64, POOL_SHARE_POLLING) > 0); /* more than a POOL_SMALL_SPARE-th */
+}
+
+/* Chunks moved for the first small block, with more reserved than is allowed. */
+static uint64_t moved_for_small_block(uint64_t polling_share, uint64_t *made)
+{
+    traffic all;
+    strata_block small;
+    begin(&all, "pool(chunk=2MiB, decay=0)");
+    earn_nothing(all.self);
+    make_gaps(&all, 32, 32, 32 * MIB);
+    set_peak_live(all.self, 512 * MIB);
+    set_polling_share(all.self, polling_share);
+    const uint64_t before = value(&all, "pool.reserved");
+    check_ok(strata_runtime_allocate(all.runtime, 512 << 10, all.stream, &small));
+    const uint64_t moved = value(&all, "pool.chunks.moved");
+    *made = value(&all, "pool.reserved") - before;
+    check_ok(strata_runtime_deallocate(all.runtime, &small));
+    end(&all);
+    return moved;
+}
+
+static void where_streams_are_often_asked_small_blocks_get_a_granule_more_than_is_held(void **state)
+{
+    (void)state;
+    uint64_t made;
+    assert_true(moved_for_small_block(0, &made) > 0);
+    assert_int_equal(made, 0);
+    assert_int_equal(moved_for_small_block(POOL_SHARE_POLLING, &made), 0);
+    assert_int_equal(made, 2 * MIB);
+}
+
+/* ---- moves ---- */
+
 /* By what requests have moved, of which each counts a few chunks alone. */
 static uint64_t bought_by(uint64_t counted)
 {
@@ -519,6 +625,9 @@ int main(int count, char **arguments)
     setenv("STRATA_SIM_MEMORY", "8GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frequent_questions_buy_each_time_and_very_frequent_ones_once),
+        cmocka_unit_test(where_streams_are_often_asked_moves_leave_small_blocks_their_memory),
+        cmocka_unit_test(where_streams_are_often_asked_small_blocks_get_a_granule_more_than_is_held),
         cmocka_unit_test(a_share_of_the_peak_may_be_held_beyond_it),
         cmocka_unit_test(chunks_moved_after_the_first_buy_a_share_of_the_peak_some_for_each_request),
         cmocka_unit_test(with_the_last_memory_what_was_bought_is_forgotten),
