@@ -2,6 +2,7 @@
 #include "tools/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +148,10 @@ static void wait_for_next(double seconds)
 
 static int tell_no_answer(const top_request *request)
 {
+    if (kill((pid_t)request->process, 0) != 0 && errno == ESRCH) {
+        fprintf(stderr, "%s: there is no process %ld\n", request->program, request->process);
+        return COMMAND_USAGE;
+    }
     fprintf(
         stderr,
         "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, be of this "
