@@ -77,8 +77,9 @@ static inline void strata_biased_release(strata_biased_lock *lock)
         strata_spin_release(&lock->spin);
         return;
     }
+    const strata_lock_rank rank = lock->spin.rank; /* read before: the next thread that takes the lock may free it */
     strata_busy_leave(busy);
-    strata_lock_order_leave(lock->spin.rank);
+    strata_lock_order_leave(rank);
 }
 
 #endif
