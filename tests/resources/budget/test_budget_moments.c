@@ -33,7 +33,7 @@ static void a_lease_grows_no_further_than_needed_when_others_hold_more_than_the_
     until_reuse = 2; /* the first call found room */
     assert_true(shared_make_room(shared, LIMIT / 2, 0));
     assert_int_equal(until_reuse, 0);
-    assert_true(shared_slot_of(shared)->lease == LIMIT / 2);
+    assert_true(shared_slot_of(shared)->lease == (int64_t)LIMIT / 2);
     shared_close(shared);
 }
 
