@@ -61,7 +61,7 @@ def test_a_bad_stack_for_a_device_is_not_chosen(process):
             if before:
                 os.environ["STRATA_STACK"] = before
             try:
-                strata.configure(driver="sim", stack="nope", device=0)
+                strata.configure(stack="nope", device=0)
             except strata.StackSyntaxError:
                 print(os.environ.get("STRATA_STACK"))
         print(strata.runtime().stack)
