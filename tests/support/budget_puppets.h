@@ -102,13 +102,14 @@ static inline bool take_of_lease(budget_shared *shared, uint64_t bytes)
 
 enum { HIGH_PEAK = 1 << 30 };
 
-/* Returns the bytes of the quota that are not used; 0: it was not opened. */
+/* Returns the bytes of the quota that are not used; 0: it was not opened, or another thread has closed it. */
 static inline uint64_t open_quota(budget_shared *shared, uint64_t bytes)
 {
     shared_quota *self = shared_quota_self(shared);
     if (!self || !shared_quota_open(shared, self, bytes, HIGH_PEAK))
         return 0;
-    return (uint64_t)(self->open - self->used);
+    const int64_t open = self->open;
+    return open == SHARED_CLOSED ? 0 : (uint64_t)(open - self->used);
 }
 
 static inline void carry_out(budget_shared **shared, const command *what, answer *reply)
