@@ -323,12 +323,12 @@ static const char *claim_ending(strata_capture *capture)
     return why;
 }
 
+/* A body that could not be ended was given back already, and another thread may have claimed it since. */
 static strata_status give_end_back(strata_capture *capture, strata_status status)
 {
     strata_captures *captures = &capture->runtime->captures;
     strata_captures_lock(captures);
-    for (strata_capture *one = capture; one; one = one->body)
-        one->ending = false;
+    capture->ending = false;
     strata_captures_unlock(captures);
     return status;
 }

@@ -30,7 +30,7 @@ static void exclude(strata_biased_lock *lock, uint32_t own)
         lock->long_row *= 2;
 }
 
-/* An own thread comes here once it was excluded, or as a later thread than the one whose number it has. */
+/* Any thread but the own one; and one that was it until it was excluded. */
 void strata_biased_take_spin(strata_biased_lock *lock)
 {
     const strata_thread *thread = strata_thread_current;

@@ -89,11 +89,16 @@ static bool wait_for_others(budget *self, budget_retry *retry)
     return true;
 }
 
+static bool may_wait(const budget *self, const budget_retry *retry)
+{
+    return self->wait != STRATA_BUDGET_WAIT_NONE &&
+           (!retry->wanted || atomic_load_explicit(retry->wanted, memory_order_relaxed));
+}
+
 /* Waits as the option says. False: there is nothing to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
-    if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited) ||
-        (retry->wanted && !atomic_load_explicit(retry->wanted, memory_order_relaxed)))
+    if (!may_wait(self, retry) || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
         return false;
     if (!retry->waited)
         atomic_fetch_add_explicit(&retry->failing->waited, 1, memory_order_relaxed);
@@ -221,7 +226,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
         *done = allocate_reused(self, retry, out, status);
         return true;
     case RETRY_TRIM: /* may wait for the device */
-        if (self->wait != STRATA_BUDGET_WAIT_NONE)
+        if (may_wait(self, retry))
             trim_below(self);
         retry->next = RETRY_WAIT;
         return true;

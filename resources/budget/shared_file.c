@@ -293,7 +293,7 @@ strata_status shared_file_map(int descriptor, const char *path, const shared_ter
         (errno = make_pages(descriptor)) != 0)
         return shared_file_refuse(path, "made");
     if (about.st_size != (off_t)sizeof(shared_file) && !(terms && about.st_size == 0))
-        return shared_file_refuse_for(path, "has the wrong size");
+        return shared_file_refuse_for(path, "has the wrong size: it is damaged, or of another version");
     shared_file *file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (file == MAP_FAILED)
         return shared_file_refuse(path, "mapped");

@@ -134,7 +134,7 @@ static inline shared_slot *shared_slot_of(const budget_shared *shared)
 
 static inline int64_t shared_lease_of(const shared_slot *slot)
 {
-    return atomic_load_explicit(&slot->lease, memory_order_acquire);
+    return atomic_load_explicit(&slot->lease, memory_order_seq_cst);
 }
 
 /* Bytes of a slot's lease that its process may not use again; below 0 if those of quotas were given back there. Reads

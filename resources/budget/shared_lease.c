@@ -34,12 +34,6 @@ static uint64_t left_under(uint64_t limit, const budget_shared *shared, uint64_t
     return wanted < limit ? limit - wanted : 0;
 }
 
-/* What a lease takes of the limit. */
-static int64_t counted_for(int64_t lease, int64_t used)
-{
-    return lease == SHARED_CLOSED ? used : lease;
-}
-
 /* Takes unused bytes from a slot's lease, and returns how many. With the lock. */
 static uint64_t take_surplus(shared_slot *slot, uint64_t most)
 {
@@ -111,6 +105,32 @@ static uint64_t excess_after_claims(const budget_shared *shared, uint64_t missin
     return excess_over(limit, shared, missing);
 }
 
+/* Grows the own lease, which is not closed, to `need` and more. With the lock. */
+static bool grow_to(const budget_shared *shared, shared_slot *own, int64_t need)
+{
+    const int64_t now = shared_lease_of(own);
+    const uint64_t missing = need > now ? (uint64_t)need - (uint64_t)now : 0;
+    if (take_from_all(shared, own, excess_after_claims(shared, missing)))
+        return false;
+    const uint64_t left = left_under(limit_of(shared), shared, missing);
+    const uint64_t more = least_of(least_of(max_advance, missing < max_advance ? missing * 4 : missing), left / 8);
+    atomic_store_explicit(&own->lease, need + (int64_t)more, memory_order_seq_cst);
+    return true;
+}
+
+/* Opens the own, closed lease with `need` and more, in place of `used`. It counts as these meanwhile, whatever other
+ * threads give back: the new lease has that as well. They charge nothing to it until it is decided. With the lock. */
+static bool reopen_to(const budget_shared *shared, shared_slot *own, int64_t used, int64_t need)
+{
+    atomic_store_explicit(&own->frozen, 1, memory_order_seq_cst);
+    atomic_store_explicit(&own->lease, used, memory_order_seq_cst);
+    const bool grown = grow_to(shared, own, need);
+    if (!grown)
+        atomic_store_explicit(&own->lease, SHARED_CLOSED, memory_order_seq_cst);
+    atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst);
+    return grown;
+}
+
 /* Grows the own lease to cover `more_bytes`, from what others do not use if needed. With the lock. */
 static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
 {
@@ -118,19 +138,12 @@ static bool grow_lease(budget_shared *shared, uint64_t more_bytes)
     atomic_store_explicit(&own->frozen, 0, memory_order_seq_cst); /* left by a process that died */
     shared_settle(shared);
     const int64_t lease = shared_lease_of(own), used = shared_used_of_lease(own);
-    const int64_t now = counted_for(lease, used);
     int64_t need;
     if (__builtin_add_overflow(used, more_bytes, &need))
         return false;
     if (lease >= need)
         return true;
-    const uint64_t missing = need > now ? (uint64_t)need - (uint64_t)now : 0;
-    if (take_from_all(shared, own, excess_after_claims(shared, missing)))
-        return false;
-    uint64_t left = left_under(limit_of(shared), shared, missing);
-    uint64_t more = least_of(least_of(max_advance, missing < max_advance ? missing * 4 : missing), left / 8);
-    atomic_store_explicit(&own->lease, need + (int64_t)more, memory_order_seq_cst);
-    return true;
+    return lease == SHARED_CLOSED ? reopen_to(shared, own, used, need) : grow_to(shared, own, need);
 }
 
 static const char closed_by_program[] = "cannot be used any more: the program closed its descriptor";

@@ -106,12 +106,26 @@ static uint64_t count_used(const budget_shared *shared, const shared_slot *slot)
     return less;
 }
 
+/* Undoes refuse_charges. With the lock. */
+static void allow_charges(const budget_shared *shared, const shared_slot *slot)
+{
+    const uint32_t count = used_quotas(shared, slot);
+    for (uint32_t i = 0; i < count; i++) {
+        shared_quota *quota = &quotas_of(shared, slot)[i];
+        if (is_open(quota))
+            atomic_store_explicit(&quota->open, granted_to(quota), memory_order_seq_cst);
+    }
+}
+
 /* A killed process may have left `open` without `granted`: both are written anew. */
 uint64_t shared_quota_close(const budget_shared *shared, const shared_slot *slot)
 {
-    if (!refuse_charges(shared, slot) || !strata_heavy_barrier_for_all())
+    if (!refuse_charges(shared, slot))
         return 0;
-    return count_used(shared, slot);
+    if (strata_heavy_barrier_for_all())
+        return count_used(shared, slot);
+    allow_charges(shared, slot);
+    return 0;
 }
 
 /* Waits for threads that are charging; those that begin later see that they must not. Not for ever: other processes
@@ -185,7 +199,7 @@ static uint32_t add_quota(budget_shared *shared)
 shared_quota *shared_quota_self(budget_shared *shared)
 {
     const strata_thread *thread = strata_thread_self();
-    if (!thread || !thread->index || !strata_barriers_share())
+    if (!thread || !thread->index)
         return NULL;
     unsigned char *of = &shared->quota_of[thread->index];
     if (!*of)
@@ -253,10 +267,11 @@ static bool open_quota(const budget_shared *shared, shared_quota *quota, uint64_
     return true;
 }
 
-/* Another layer with the budget would have to see its own peak: one user alone has quotas. */
+/* Another layer with the budget would have to see its own peak: one user alone has quotas. The kernel is asked for its
+ * barrier here, not at the first charge: in a process with threads that takes milliseconds. */
 bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak)
 {
-    if (!lock_file(shared))
+    if (!strata_barriers_share() || !lock_file(shared))
         return false;
     const bool opened =
         atomic_load_explicit(&shared->users, memory_order_relaxed) == 1 && open_quota(shared, self, bytes, peak);

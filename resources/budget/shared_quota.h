@@ -7,11 +7,12 @@
  *
  *     the thread, to charge                               to close
  *     used += bytes; light barrier                        open = CLOSED; heavy barrier for all processes
- *     load open: if used > open, undo: the slow path      granted = CLOSED: from now on `used` counts, and only falls
+ *     load open: if used > open, undo: the slow path      granted = CLOSED: from now on `used` counts
  *
- * One of the two sees the other: either the thread undoes its charge, or what was charged is in `used`. So unused quota
- * is never missed, also if the thread sleeps, is stopped or was killed. A process that cannot ask for the barrier
- * leaves other processes' quotas alone.
+ * One of the two sees the other: either the thread undoes its charge, or what was charged is in `used`. So a closed
+ * quota's `used` only falls, but for charges that are undone at once, and unused quota is never missed, also if the
+ * thread sleeps, is stopped or was killed. A process that cannot ask for the barrier opens other processes' quotas
+ * again.
  *
  * Giving back lowers `used` of the thread's quota, at any time, or the lease's while it is closed, whichever was
  * charged. So each alone may be below 0; their sum is what is in use.
@@ -68,16 +69,16 @@ static inline bool shared_quota_give(shared_quota *quota, uint64_t bytes)
     return true;
 }
 
-/* The thread's, which gets one of its process's quotas, and leaves it to the next thread with its number. NULL: none is
- * left, or the kernel has no barrier for all processes. */
+/* The thread's, which gets one of its process's quotas, closed at first, and leaves it to the next thread with its
+ * number. NULL: none is left. */
 shared_quota *shared_quota_self(budget_shared *shared);
 
 /* What the process's quotas, the closed ones too, add at most to its bytes of shared_count(). True: all were closed,
  * and that is what is charged to them. */
 bool shared_quota_bound(const budget_shared *shared, int64_t *bytes);
 
-/* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak` and its lease has as
- * much unused. Takes the file's lock. */
+/* Opens the thread's quota for `bytes` and more, if the process's bytes are then at most `peak`, its lease has as much
+ * unused, and the kernel has a barrier for all processes. Takes the file's lock. */
 bool shared_quota_open(budget_shared *shared, shared_quota *self, uint64_t bytes, int64_t peak);
 
 /* Closes the process's quotas, and waits for charges within them. Takes the file's lock. False: it cannot be taken. */

@@ -180,7 +180,7 @@ uint64_t shared_in_use(const budget_shared *shared)
 
 int64_t shared_count(budget_shared *shared, int64_t bytes)
 {
-    return atomic_fetch_add_explicit(&shared->counted, bytes, memory_order_acq_rel) + bytes;
+    return atomic_fetch_add_explicit(&shared->counted, bytes, memory_order_seq_cst) + bytes; /* see open_quota */
 }
 
 uint64_t shared_own_claimed(const budget_shared *shared)

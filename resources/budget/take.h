@@ -9,7 +9,8 @@
  * tries, except reuse), those of a driver that is not open. Any thread. */
 strata_status budget_take(strata_budget_account *account, size_t bytes);
 
-/* As budget_take, but waits for memory to be freed only while *wanted is set, as long as the budget's option says. */
+/* As budget_take, but waits for memory to be freed, and for the device, only while *wanted is set, as long as the
+ * budget's option says. */
 strata_status budget_take_while(strata_budget_account *account, size_t bytes, const _Atomic bool *wanted);
 
 /* Gives them back. Nothing in a forked child. Any thread. */

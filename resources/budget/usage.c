@@ -20,12 +20,14 @@ static bool is_above_peak(const strata_budget_account *account, int64_t all)
 }
 
 /* The bytes of this process's charges that have succeeded, at one moment of the call; false: a quota was open, and they
- * are at most so many. The first word is read first, as the quotas, closed, can only fall. */
+ * are at most so many. Quotas that are closed before the first word is read can only fall behind it; one that another
+ * process closes in between may have risen. */
 static bool read_own(const strata_budget_account *account, int64_t *own)
 {
     int64_t of_quotas;
+    const bool were_closed = shared_quota_bound(account->shared, &of_quotas);
     *own = shared_count(account->shared, 0);
-    const bool exact = shared_quota_bound(account->shared, &of_quotas);
+    const bool exact = shared_quota_bound(account->shared, &of_quotas) && were_closed;
     *own += of_quotas;
     return exact;
 }

@@ -111,7 +111,8 @@ bool pool_lacks_small(pool *self, uint64_t part)
     strata_spin_take(&self->lock);
     const uint64_t bytes = self->heap.halves[POOL_SMALL].free_bytes;
     strata_spin_release(&self->lock);
-    return self->policy.polling_share && !pool_spares_granules(self) && bytes <= self->store.reserved / part;
+    return self->policy.polling_share && !self->given.overhead && !pool_spares_granules(self) &&
+           bytes <= self->store.reserved / part;
 }
 
 /* Small blocks get a granule more than is held, before they have nothing left. */

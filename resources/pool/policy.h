@@ -79,7 +79,8 @@ bool pool_may_grow_ahead(struct pool *self, const struct pool_need *need);
 /* Bytes that may be reserved before memory is moved. */
 uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
 
-/* Whether at most a `part`-th of what is reserved is free for small blocks, while streams are often asked. */
+/* Whether at most a `part`-th of what is reserved is free for small blocks, while streams are often asked. False where
+ * nothing may be held for that: with max_size, prefer=memory or a given overhead. */
 bool pool_lacks_small(struct pool *self, uint64_t part);
 
 /* Whether new memory is taken before threads give back what they keep. No lock is held. */

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "support/budget_files.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -302,6 +303,73 @@ static void room_is_made_for_what_does_not_come_back(void **state)
     shared_close(shared);
 }
 
+static struct {
+    budget_shared *shared;
+    _Atomic unsigned round; /* in which bytes are given back; UINT_MAX: no more */
+    _Atomic unsigned begun, done;
+} giver;
+
+static const int64_t THOUSANDTH = 1 << 10; /* of the limit, nearly */
+
+/* Gives bytes back once in each round, at another moment each time. */
+static void *give_in_each_round(void *data)
+{
+    unsigned last = 0, now;
+    (void)data;
+    for (;;) {
+        for (unsigned spins = 0; (now = atomic_load(&giver.round)) == last;)
+            strata_backoff(&spins);
+        if (now == UINT_MAX)
+            return NULL;
+        atomic_store(&giver.begun, now);
+        for (unsigned spins = 0; atomic_load(&shared_slot_of(giver.shared)->frozen);) /* the growth begins */
+            strata_backoff(&spins);
+        for (volatile unsigned i = 0; i < now % 1000; i++)
+            continue;
+        shared_give(giver.shared, 300 * (uint64_t)THOUSANDTH);
+        atomic_store(&giver.done, now);
+        last = now;
+    }
+}
+
+/* The limit was lowered below what two processes have. A request fits only with what another thread gives back. */
+static void a_closed_lease_that_grows_while_another_thread_gives_back_stays_within_the_limit(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    shared_file *file = edit_begin("a");
+    giver.shared = open_budget("a");
+    holder other = keep_locked(own_path("a"), 2, 1, 0);
+    shared_slot *own = &file->slots[0];
+    file->slots[1].pid = 1;
+    file->slots[1].in_use = 400 * THOUSANDTH;
+    file->slots[1].lease = SHARED_CLOSED;
+    file->used_slots = 2;
+    assert_int_equal(pthread_create(&thread, NULL, give_in_each_round, NULL), 0);
+    unsigned above = 0, grown = 0;
+    const unsigned rounds = (unsigned)test_effort(20000, 500);
+    for (unsigned round = 1; round <= rounds; round++) {
+        own->frozen = 1;
+        own->lease = SHARED_CLOSED;
+        own->in_use = 700 * THOUSANDTH;
+        atomic_store(&giver.round, round);
+        for (unsigned spins = 0; atomic_load(&giver.begun) != round;)
+            strata_backoff(&spins);
+        grown += shared_make_room(giver.shared, 100 * (uint64_t)THOUSANDTH, 0);
+        for (unsigned spins = 0; atomic_load(&giver.done) != round;)
+            strata_backoff(&spins);
+        above += own->lease != SHARED_CLOSED && own->lease > (int64_t)LIMIT - 400 * THOUSANDTH;
+    }
+    atomic_store(&giver.round, UINT_MAX);
+    pthread_join(thread, NULL);
+    print_message("%u of %u grew, %u above the limit\n", grown, rounds, above);
+    assert_int_equal(above, 0);
+    holder_stop(other);
+    file->slots[1] = (shared_slot){0};
+    shared_close(giver.shared);
+    edit_end(file);
+}
+
 /* ---- tags ---- */
 
 static void tags_that_come_late_are_counted_together(void **state)
@@ -376,6 +444,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(leases_that_no_sound_file_has_grant_nothing, clear_away),
         cmocka_unit_test_teardown(more_than_there_are_numbers_is_refused, clear_away),
         cmocka_unit_test_teardown(room_is_made_for_what_does_not_come_back, clear_away),
+        cmocka_unit_test_teardown(a_closed_lease_that_grows_while_another_thread_gives_back_stays_within_the_limit,
+                                  clear_away),
         cmocka_unit_test_teardown(tags_that_come_late_are_counted_together, clear_away),
         cmocka_unit_test_teardown(what_a_view_has_no_room_for_is_left_out, clear_away),
     };

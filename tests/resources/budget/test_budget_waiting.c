@@ -6,6 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "resources/budget/take.h"
+
+#include "support/sweep.h"
+
 /* ---- waiting ---- */
 
 typedef struct helper {
@@ -17,6 +21,39 @@ typedef struct helper {
     strata_status status;
     _Atomic bool over; /* the request of the other thread */
 } helper;
+
+static void *take_without_a_wait(void *data)
+{
+    static const _Atomic bool never = false;
+    helper *self = data;
+    test_make_current();
+    self->status = budget_take_while(self->account, 3 * MIB, &never);
+    atomic_store(&self->over, true);
+    return NULL;
+}
+
+/* The guard keeps the freed block until a check that waits for the stuck stream. */
+static void a_charge_that_may_not_wait_waits_for_no_layer_below(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    helper taker = {.fixture = fixture, .account = use_stack(fixture, "budget(limit=4MiB), guard, async")};
+    CUstream busy = test_stream(fixture, TEST_STREAM_POOL);
+    pthread_t thread;
+    strata_block block;
+    check_ok(try_allocate(fixture, 2 * MIB, busy, &block));
+    test_synchronize(busy);
+    test_stall *stall = test_stall_begin(busy);
+    test_free_on(fixture, &block, busy);
+    assert_int_equal(pthread_create(&thread, NULL, take_without_a_wait, &taker), 0);
+    for (int i = 0; i < 2000 && !atomic_load(&taker.over); i++)
+        nap(1);
+    const bool was_over = atomic_load(&taker.over);
+    test_stall_end(stall);
+    pthread_join(thread, NULL);
+    assert_true(was_over);
+    assert_int_equal(taker.status, STRATA_ERROR_OUT_OF_BUDGET);
+}
 
 /* Until the other thread's request waits, and a moment more; or until it is over, as after a failure of the driver. */
 static void await_request(const helper *self)
@@ -330,6 +367,7 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_request_waits_for_frees_that_are_pending),
+        TEST_CASE(a_charge_that_may_not_wait_waits_for_no_layer_below),
         TEST_CASE(a_request_can_wait_for_what_others_free),
         TEST_CASE(waiting_ends_with_its_time),
         TEST_CASE(what_never_fits_in_some_account_above_does_not_wait),

@@ -155,11 +155,11 @@ static uint64_t bytes_for_small_blocks(const traffic *all)
 }
 
 /* With `count` free small blocks beside gaps, large requests move memory. Returns what small blocks have lost. */
-static uint64_t small_memory_moved(unsigned count, uint64_t polling_share)
+static uint64_t small_memory_moved_of(const char *stack, unsigned count, uint64_t polling_share)
 {
     traffic all;
     strata_block small[64];
-    begin(&all, "pool(chunk=2MiB, decay=0)");
+    begin(&all, stack);
     earn_nothing(all.self);
     for (unsigned i = 0; i < count; i++)
         check_ok(strata_runtime_allocate(all.runtime, 512 << 10, all.stream, &small[i]));
@@ -177,20 +177,23 @@ static uint64_t small_memory_moved(unsigned count, uint64_t polling_share)
     return before - after;
 }
 
+static const char plain[] = "pool(chunk=2MiB, decay=0)", with_overhead[] = "pool(chunk=2MiB, decay=0, overhead=44)";
+
 static void where_streams_are_often_asked_moves_leave_small_blocks_their_memory(void **state)
 {
     (void)state;
-    assert_true(small_memory_moved(8, 0) > 0);
-    assert_int_equal(small_memory_moved(8, POOL_SHARE_POLLING), 0);
-    assert_true(small_memory_moved(64, POOL_SHARE_POLLING) > 0); /* more than a POOL_SMALL_SPARE-th */
+    assert_true(small_memory_moved_of(plain, 8, 0) > 0);
+    assert_int_equal(small_memory_moved_of(plain, 8, POOL_SHARE_POLLING), 0);
+    assert_true(small_memory_moved_of(plain, 64, POOL_SHARE_POLLING) > 0); /* more than a POOL_SMALL_SPARE-th */
+    assert_true(small_memory_moved_of(with_overhead, 8, POOL_SHARE_POLLING) > 0);
 }
 
 /* Chunks moved for the first small block, with more reserved than is allowed. */
-static uint64_t moved_for_small_block(uint64_t polling_share, uint64_t *made)
+static uint64_t moved_for_small_block_of(const char *stack, uint64_t polling_share, uint64_t *made)
 {
     traffic all;
     strata_block small;
-    begin(&all, "pool(chunk=2MiB, decay=0)");
+    begin(&all, stack);
     earn_nothing(all.self);
     make_gaps(&all, 32, 32, 32 * MIB);
     set_peak_live(all.self, 512 * MIB);
@@ -208,10 +211,12 @@ static void where_streams_are_often_asked_small_blocks_get_a_granule_more_than_i
 {
     (void)state;
     uint64_t made;
-    assert_true(moved_for_small_block(0, &made) > 0);
+    assert_true(moved_for_small_block_of(plain, 0, &made) > 0);
     assert_int_equal(made, 0);
-    assert_int_equal(moved_for_small_block(POOL_SHARE_POLLING, &made), 0);
+    assert_int_equal(moved_for_small_block_of(plain, POOL_SHARE_POLLING, &made), 0);
     assert_int_equal(made, 2 * MIB);
+    assert_true(moved_for_small_block_of(with_overhead, POOL_SHARE_POLLING, &made) > 0); /* which is kept */
+    assert_int_equal(made, 0);
 }
 
 /* ---- moves ---- */
