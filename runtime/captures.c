@@ -323,27 +323,30 @@ static const char *claim_ending(strata_capture *capture)
     return why;
 }
 
-static strata_status give_end_back(strata_capture *capture, strata_status status)
+/* Gives back the claims of a capture that could not be ended, and of those bodies that it still has. The claimer does
+ * so once: from then on other threads may claim them. */
+static void give_end_back(strata_capture *capture)
 {
     strata_captures *captures = &capture->runtime->captures;
     strata_captures_lock(captures);
     for (strata_capture *one = capture; one; one = one->body)
         one->ending = false;
     strata_captures_unlock(captures);
-    return status;
 }
 
-/* Ends a capture whose end the caller has claimed. An open body of it is given up first. */
-static strata_status end_claimed(strata_capture *capture, const capture_use *to)
+/* Ends a capture whose end the caller has claimed, and frees it. An open body of it is given up first. *ended: false if
+ * the capture is still there, with its claims. */
+static strata_status end_claimed(strata_capture *capture, const capture_use *to, bool *ended)
 {
-    bool opening;
+    bool opening; /* not while it is claimed */
     strata_capture *body = open_body(capture, &opening);
-    strata_status status = body ? end_claimed(body, &discarded) : STRATA_SUCCESS;
+    strata_status status = body ? end_claimed(body, &discarded, ended) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    return status == STRATA_SUCCESS ? finish_capture(capture, to) : give_end_back(capture, status);
+    *ended = status == STRATA_SUCCESS;
+    return *ended ? finish_capture(capture, to) : status;
 }
 
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
@@ -352,7 +355,13 @@ static strata_status end_capture(strata_capture *capture, const capture_use *to)
     strata_captures_lock(captures);
     const char *why = claim_ending(capture);
     strata_captures_unlock(captures);
-    return why ? strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why) : end_claimed(capture, to);
+    if (why)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why);
+    bool ended;
+    const strata_status status = end_claimed(capture, to, &ended);
+    if (!ended)
+        give_end_back(capture);
+    return status;
 }
 
 static strata_status refuse_none(const char *call)
