@@ -124,7 +124,7 @@ static strata_status free_after_wait(strata_runtime *runtime, const strata_block
 {
     if (!strata_device_is_usable(runtime->device))
         return strata_free_without_driver(runtime->top, block);
-    strata_status status = strata_device_wait(runtime->device);
+    strata_status status = strata_device_wait_with_uncovered(runtime->device);
     if (status == STRATA_SUCCESS)
         status = free_on_idle_stream(runtime, block);
     return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;

@@ -268,7 +268,7 @@ static strata_status record(strata_runtime *runtime, const strata_block *block, 
     const strata_status status =
         use->id ? record_unknown(runtime, block, use, &wait) : record_known(runtime, block, use, &wait);
     strata_inflight_free_end(thread);
-    return status == STRATA_SUCCESS && wait ? strata_device_wait(runtime->device) : status;
+    return status == STRATA_SUCCESS && wait ? strata_device_wait_with_uncovered(runtime->device) : status;
 }
 
 /* Copies the block's open use with this index; false if it has no more. */

@@ -26,7 +26,7 @@ static strata_status wait_for_others(const strata_ref *whole)
         return STRATA_SUCCESS;
     if (!strata_device_is_usable(whole->record->device))
         return STRATA_SUCCESS;
-    const strata_status status = strata_device_wait(whole->record->device);
+    const strata_status status = strata_device_wait_with_uncovered(whole->record->device);
     return strata_ends_without_driver(status) ? STRATA_SUCCESS : status;
 }
 

@@ -422,17 +422,20 @@ static strata_status record_use(strata_table *table, strata_entry *entry, const 
 
 /* ---- uses that cannot be recorded ---- */
 
+/* The later point of two of one timeline; a write if either is. */
+static strata_point join(strata_point one, strata_point other)
+{
+    return (strata_point_epoch(other) > strata_point_epoch(one) ? other : one) | ((one | other) & STRATA_POINT_WRITE);
+}
+
 /* Adds a point, or joins it with one of its timeline. False if there is no room. */
 static bool add_point(strata_more_points *more, strata_point point)
 {
-    for (uint32_t i = 0; more && i < more->count; i++) {
-        const strata_point other = more->points[i];
-        if (!of_timeline(other, strata_point_timeline(point)))
-            continue;
-        more->points[i] = (strata_point_epoch(other) > strata_point_epoch(point) ? other : point) |
-                          ((other | point) & STRATA_POINT_WRITE);
-        return true;
-    }
+    for (uint32_t i = 0; more && i < more->count; i++)
+        if (of_timeline(more->points[i], strata_point_timeline(point))) {
+            more->points[i] = join(more->points[i], point);
+            return true;
+        }
     return append(more, point);
 }
 
@@ -442,9 +445,10 @@ static bool add_uncovered(strata_entry *entry, strata_point point)
     const entry_points now = load_points(entry);
     if (!strata_point_writes(point))
         return add_point(now.more, point);
-    if (!of_timeline(now.write, strata_point_timeline(point)) && !add_point(now.more, now.write))
+    const bool joins = of_timeline(now.write, strata_point_timeline(point));
+    if (!joins && !add_point(now.more, now.write))
         return false;
-    atomic_store_explicit(&entry->last_write, point, memory_order_relaxed);
+    atomic_store_explicit(&entry->last_write, joins ? join(now.write, point) : point, memory_order_relaxed);
     return true;
 }
 
@@ -514,7 +518,7 @@ static strata_status record_or_wait(strata_table *table, strata_entry *entry, co
     bool noted;
     strata_status status = record_on(table, entry, block, stream, access, &noted);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        status = noted ? strata_stream_wait_instead(table->device, stream->handle, status)
+        status = noted ? strata_stream_wait_unmarked(stream, status)
                        : wait_or_leave(table, entry, block, stream->handle, access, status);
     if (!plain)
         strata_error_suppress_end(status != STRATA_SUCCESS);
@@ -605,22 +609,36 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     return STRATA_SUCCESS;
 }
 
-strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
-                                      strata_access access)
+/* `leave`: the work is left uncovered if its stream is not identified, nor waited for. */
+static strata_status record_on_handle(strata_table *table, const strata_block *block, CUstream handle,
+                                      strata_access access, bool leave)
 {
-    if (!owner || !owner->stack || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_record_use: owner or block is NULL");
-    strata_table *table = strata_resource_table(owner);
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
     strata_stream_ref stream;
     strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    status = status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
-                                      : wait_or_leave(table, entry, block, handle, access, status);
+    if (status == STRATA_SUCCESS)
+        status = record_or_wait(table, entry, block, &stream, access);
+    else
+        status = leave ? wait_or_leave(table, entry, block, handle, access, status)
+                       : strata_stream_wait_instead(table->device, handle, status);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
+}
+
+strata_status strata_block_record_use(strata_resource *owner, const strata_block *block, CUstream handle,
+                                      strata_access access)
+{
+    if (!owner || !owner->stack || !block)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_record_use: owner or block is NULL");
+    return record_on_handle(strata_resource_table(owner), block, handle, access, true);
+}
+
+strata_status strata_uses_record_free(strata_table *table, const strata_block *block, CUstream handle)
+{
+    return record_on_handle(table, block, handle, STRATA_ACCESS_READ, false);
 }
 
 strata_status strata_uses_wait(strata_table *table, const strata_block *block, const strata_stream_ref *stream,

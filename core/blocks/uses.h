@@ -81,6 +81,10 @@ static inline bool strata_uses_are_settled(const strata_entry *entry, strata_poi
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
+/* Before a free waits for the block's uses: records the work of the free's stream. After an error the free has done
+ * nothing: the block can be freed on another stream. */
+strata_status strata_uses_record_free(strata_table *table, const strata_block *block, CUstream stream);
+
 /* Records a point that an event covers, of a stream that may be gone, as a use that reads. 0 records nothing. Errors:
  * USE_AFTER_FREE, OUT_OF_HOST_MEMORY. */
 strata_status strata_uses_note_point(strata_table *table, const strata_block *block, strata_point point);

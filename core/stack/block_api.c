@@ -65,7 +65,7 @@ strata_status strata_block_wait_uses(strata_resource *owner, const strata_block 
     strata_table *table = strata_resource_table(owner);
     if (stream == STRATA_STREAM_GONE)
         return wait_without_stream(table, block);
-    strata_status status = strata_block_record_use(owner, block, stream, STRATA_ACCESS_READ);
+    strata_status status = strata_uses_record_free(table, block, stream);
     return status == STRATA_SUCCESS ? strata_uses_synchronize(table, block) : status;
 }
 

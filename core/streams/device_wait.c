@@ -105,8 +105,17 @@ void strata_devices_wait_if_uncovered(strata_error *error)
             continue;
         strata_error_suppress_begin();
         const strata_status status = strata_device_wait(device);
-        if (status != STRATA_SUCCESS && strata_timelines_need_device_wait(device)) /* not after a reset */
+        if (status != STRATA_SUCCESS && !strata_device_is_lost(device) && strata_timelines_need_device_wait(device))
             *error = *strata_error_in_force();
         strata_error_suppress_end(false);
     }
+}
+
+strata_status strata_device_wait_with_uncovered(strata_device *device)
+{
+    strata_error unwaited;
+    const strata_status status = strata_device_wait(device);
+    if (status == STRATA_SUCCESS)
+        strata_devices_wait_if_uncovered(&unwaited); /* the call that needs that work says so */
+    return status;
 }

@@ -14,8 +14,12 @@ strata_status strata_device_wait(strata_device *device);
 /* As strata_device_wait, for each open device with work whose completion is unknown, since the driver refused to record
  * an event for it and to wait for it, on streams that are gone or whose handle only the program knows. Memory of one
  * device may have such work of another one's streams. A wait that succeeds completes all of that work that was
- * submitted before. Raises nothing; *error: why a wait failed, or its status is SUCCESS. For calls that wait on the
- * host for all that is pending. */
+ * submitted before. A reset of a device has ended its work. Raises nothing; *error: why a wait failed, or its status is
+ * SUCCESS. For calls that wait on the host for all that is pending. */
 void strata_devices_wait_if_uncovered(strata_error *error);
+
+/* As strata_device_wait, and then as strata_devices_wait_if_uncovered: for frees that come after whatever may use the
+ * device's memory. */
+strata_status strata_device_wait_with_uncovered(strata_device *device);
 
 #endif

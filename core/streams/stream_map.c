@@ -167,7 +167,9 @@ strata_point strata_stream_leave_unidentified(strata_device *device)
 {
     bool is_new;
     strata_lock_take(&map_lock); /* until the point is taken: a sweep would retire the timeline */
-    strata_timeline *timeline = strata_unknown_find_or_take(device, identity_of_unidentified(device), &is_new);
+    strata_timeline *timeline = NULL;
+    if (!strata_device_is_lost(device)) /* its streams may have been forgotten already */
+        timeline = strata_unknown_find_or_take(device, identity_of_unidentified(device), &is_new);
     const strata_point point = timeline ? strata_timeline_leave_uncovered(timeline) : 0;
     strata_lock_release(&map_lock);
     return point;

@@ -25,7 +25,8 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
 }
 
 /* For submitted work whose stream could be neither identified nor waited for: a point that only a wait for the device
- * completes, of a timeline that all such work shares. 0: no timeline is left, or no host memory. */
+ * completes, of a timeline that all such work shares. 0: no timeline is left, no host memory, or
+ * the device was reset. */
 strata_point strata_stream_leave_unidentified(strata_device *device);
 
 /* Whether the handle names the stream with the id. False also while the stream is being captured, and if the driver

@@ -12,17 +12,28 @@ bool strata_stream_wait_can_help(strata_status why)
            why == STRATA_ERROR_OUT_OF_MEMORY;
 }
 
-strata_status strata_stream_wait_instead(strata_device *device, CUstream handle, strata_status why)
+static strata_status wait_instead(const strata_stream_ref *stream, bool noted, strata_status why)
 {
     if (!strata_stream_wait_can_help(why))
         return why;
     strata_error_aside aside; /* `why` stays the error of this thread, suppressed or not */
     strata_error_set_aside(&aside);
     strata_error_suppress_begin();
-    strata_status status = strata_stream_synchronize(device, handle);
+    strata_status status = noted ? strata_timeline_synchronize_unmarked(stream)
+                                 : strata_stream_synchronize(stream->device, stream->handle);
     strata_error_suppress_end(false);
     strata_error_take_back(&aside);
     return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
+}
+
+strata_status strata_stream_wait_instead(strata_device *device, CUstream handle, strata_status why)
+{
+    return wait_instead(&(strata_stream_ref){.device = device, .handle = handle}, false, why);
+}
+
+strata_status strata_stream_wait_unmarked(const strata_stream_ref *stream, strata_status why)
+{
+    return wait_instead(stream, true, why);
 }
 
 /* The stream has no timeline: it is waited for, and there is nothing to note. */

@@ -81,6 +81,13 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     return timeline;
 }
 
+/* Whether some work has no event, and is not known to be complete otherwise. The lock is held. */
+static bool is_uncovered(const strata_timeline *timeline)
+{
+    return timeline->uncovered &&
+           timeline->uncovered_epoch > atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+}
+
 /* The newest event that covers no work from `epoch` on; NULL if there is none. The lock is held. */
 static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
 {
@@ -177,6 +184,7 @@ static void detach_stream(strata_timeline *timeline)
     timeline->kind = STRATA_TIMELINE_FREE;
     timeline->stream = NULL;
     timeline->handle_holds = 0;
+    timeline->uncovered = false;
     timeline->first_epoch = epoch + 1;
     timeline->next_event = 0;
     strata_clock_unref(timeline->clock);
@@ -205,7 +213,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
     strata_spin_take(&timeline->lock);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
-    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->recording_batches && !timeline->uncovered &&
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->recording_batches && !is_uncovered(timeline) &&
                 !timeline->host_waits &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_with_blocks && has_live_blocks(timeline));
@@ -225,7 +233,6 @@ void strata_timeline_forget(strata_timeline *timeline)
 {
     strata_spin_take(&timeline->lock);
     atomic_store_explicit(&timeline->known_as, STRATA_NO_STREAM, memory_order_release);
-    timeline->uncovered = false;
     detach_stream(timeline);
     strata_spin_release(&timeline->lock);
     if (timeline == timeline->device->legacy)
@@ -457,7 +464,7 @@ static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timel
 /* Whether events cover all recorded uses. The lock is held. */
 static bool all_recorded(const strata_timeline *timeline)
 {
-    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !timeline->uncovered;
+    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !is_uncovered(timeline);
 }
 
 /* To be called before the stream is queried or waited for, see the top. Returns the old epoch. The lock is held. */
@@ -769,6 +776,19 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
     return status;
 }
 
+strata_status strata_timeline_synchronize_unmarked(const strata_stream_ref *stream)
+{
+    strata_timeline *timeline = stream->timeline;
+    strata_spin_take(&timeline->lock);
+    const bool known = is_handle_of(stream);
+    const uint64_t epoch = known ? advance_epoch(timeline) : 0;
+    strata_spin_release(&timeline->lock);
+    const strata_status status = strata_stream_synchronize(stream->device, stream->handle);
+    if (status == STRATA_SUCCESS && known)
+        raise_completed(timeline, epoch);
+    return status;
+}
+
 /* ---- work without an event ---- */
 
 uint64_t strata_timelines_failures(void)
@@ -783,7 +803,7 @@ static strata_timeline *next_uncovered(const strata_device *device, uint16_t *nu
     strata_timeline *timeline;
     for (; *number <= STRATA_TIMELINE_LAST && (timeline = strata_timeline_numbered(*number)); ++*number) {
         strata_spin_take(&timeline->lock);
-        if (timeline->uncovered && timeline->of_device && timeline->device == device &&
+        if (is_uncovered(timeline) && timeline->of_device && timeline->device == device &&
             !(only_gone && timeline->kind == STRATA_TIMELINE_KNOWN))
             return timeline;
         strata_spin_release(&timeline->lock);

@@ -205,6 +205,9 @@ strata_status strata_point_synchronize_for(const strata_device *device, strata_p
  * caller has the lock, which is released. */
 strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held);
 
+/* As strata_timeline_synchronize, of any stream without an event. */
+strata_status strata_timeline_synchronize_unmarked(const strata_stream_ref *stream);
+
 /* Closes the current epoch with an event. The lock is held. */
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);
 

@@ -118,8 +118,9 @@ STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime,
 
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
  * and what was not reaped stays pending. Where a stream has work that could be neither recorded nor waited for, it
- * waits for all work of that stream's device, also of other libraries; if that fails, the error is returned, and that
- * work's end stays unknown. Errors: DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, STREAM_MISUSE. */
+ * waits for all work of that stream's device, also of other libraries, and where that stream could not be identified,
+ * of every device that Strata uses; if that fails, the error is returned, and that work's end stays unknown. Errors:
+ * DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, STREAM_MISUSE. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
 
 /* Returns free memory to the device until at most keep_bytes stay reserved. *released (may be NULL): bytes, 0 where the
@@ -154,10 +155,12 @@ STRATA_API bool strata_runtime_supports_block_use_tracking(strata_runtime *runti
  * Without a prepare it answers STREAM_MISUSE; the rest is not checked: on another stream it records the use there; with
  * a stronger access it records a write that was not ordered after other streams' reads. After DRIVER or
  * OUT_OF_HOST_MEMORY the use could be neither recorded nor waited for, and the block is not pinned any more: the caller
- * waits for the work before the block is freed, or used on another stream. Where Strata knows of such work, it refuses
- * both, STREAM_MISUSE, until it learns of its end: by a later use of that stream, or, for a stream of which an event
- * was recorded once or that was registered, by strata_runtime_reap_pending. Errors: USE_AFTER_FREE,
- * FOREIGN_POINTER, STREAM_CAPTURE, STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
+ * waits for the work before the block is freed, or used on another stream. Strata refuses both, STREAM_MISUSE, until it
+ * learns of that work's end: by a later use of the stream, or strata_runtime_stream_synchronize for it; or, if an event
+ * was recorded on the stream once, or it was registered, by strata_runtime_reap_pending. If the driver did not identify
+ * the stream, only strata_runtime_reap_pending tells, and a free that waits for the device (strata_free, the last
+ * release of a reference that other libraries used). Errors: USE_AFTER_FREE, FOREIGN_POINTER, STREAM_CAPTURE,
+ * STREAM_MISUSE, OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
                                                           CUstream stream, strata_access access);
 STRATA_API strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block,

@@ -194,6 +194,53 @@ static void no_body_is_opened_in_a_capture_that_ends(test_fixture *fixture)
     assert_false(strata_is_stream_capturing(fixture->runtime, body));
 }
 
+/* A body that its thread opens and closes, while another thread tries to end the capture around it. */
+typedef struct closing {
+    test_fixture *fixture;
+    CUstream stream;
+    CUgraphConditionalHandle condition;
+    pthread_barrier_t opened;
+    strata_status closed;
+} closing;
+
+static void *open_and_close(void *data)
+{
+    closing *self = data;
+    test_make_current();
+    check_ok(strata_capture_if(self->fixture->runtime, self->stream, self->condition, CU_STREAM_PER_THREAD));
+    pthread_barrier_wait(&self->opened);
+    do
+        self->closed = strata_capture_body_close(self->fixture->runtime, CU_STREAM_PER_THREAD);
+    while (self->closed == STRATA_ERROR_STREAM_MISUSE); /* the other thread has claimed it */
+    return NULL;
+}
+
+/* Only the body's thread ends it: the other one is refused, and takes no claim away by that. */
+static void an_end_that_is_refused_for_its_body_leaves_that_to_its_thread(test_fixture *fixture)
+{
+    enum { ROUNDS = 50 };
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_t thread;
+        closing self = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_POOL)};
+        check_ok(strata_capture_begin(fixture->runtime, self.stream, STRATA_CAPTURE_RELAXED, NULL));
+        self.condition = condition_of(fixture, self.stream, 1);
+        pthread_barrier_init(&self.opened, NULL, 2);
+        assert_int_equal(pthread_create(&thread, NULL, open_and_close, &self), 0);
+        pthread_barrier_wait(&self.opened);
+        strata_status status;
+        do
+            status = strata_capture_discard(fixture->runtime, self.stream);
+        while (status == STRATA_ERROR_STREAM_MISUSE);
+        pthread_join(thread, NULL);
+        pthread_barrier_destroy(&self.opened);
+        check_ok(status);
+        check_ok(self.closed);
+        test_stream_close(fixture, self.stream);
+    }
+}
+
 static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
@@ -445,6 +492,7 @@ int main(void)
         TEST_CASE(a_body_ends_with_its_thread_or_its_stream),
         TEST_CASE(one_body_is_opened_at_a_time),
         TEST_CASE(no_body_is_opened_in_a_capture_that_ends),
+        TEST_CASE(an_end_that_is_refused_for_its_body_leaves_that_to_its_thread),
         TEST_CASE(work_behind_an_open_node_leaves_no_graph),
         TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(a_call_that_captures_forbid_spoils_body_and_capture),

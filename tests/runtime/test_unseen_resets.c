@@ -516,6 +516,46 @@ static void child_goes_on_with_memory_that_was_used_there(void)
     child_ok(strata_runtime_destroy(second));
 }
 
+static CUresult CUDAAPI refuse_to_identify(CUstream stream, unsigned long long *id)
+{
+    (void)stream;
+    (void)id;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* The stream may have been the second device's: its work, which no event covers, has ended with the reset. */
+static void child_waits_for_no_work_that_a_reset_has_ended(void)
+{
+    CUstream stream;
+    strata_runtime *second = open_both(getenv("TEST_STACK"));
+    const bool seen = strcmp(getenv("TEST_SEEN"), "1") == 0;
+    child_ok(strata_runtime_stream_acquire(all.runtime, &all.other));
+    child_ok(strata_runtime_allocate(all.runtime, BYTES, all.other, &all.block));
+    child_check(strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    const strata_entry_table real = strata_cu;
+    strata_cu.StreamGetId = refuse_to_identify;
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    const strata_status status =
+        strata_runtime_record_block_use(all.runtime, &all.block, stream, STRATA_ACCESS_READ_WRITE);
+    strata_cu = real;
+    child_status(status, STRATA_ERROR_DRIVER);
+    reset_second();
+    if (seen)
+        child_status(strata_device_check(1), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_ok(free_here());
+    child_ok(strata_runtime_reap_pending(all.runtime));
+    child_ok(strata_runtime_stream_release(all.runtime, all.other));
+    child_ok(strata_runtime_destroy(all.runtime));
+    child_ok(strata_runtime_destroy(second));
+}
+
 /* A free on a stream that has ended leaves no memory allocated. */
 static void child_frees_on_a_stream_that_has_ended_there(void)
 {
@@ -698,6 +738,12 @@ static void memory_that_another_device_has_used_goes_on_after_that_ones_reset(vo
     run_on_stacks("child_goes_on_with_memory_that_was_used_there", "TEST_FREED");
 }
 
+static void work_without_an_event_is_over_after_its_devices_reset(void **state)
+{
+    (void)state;
+    run_on_stacks("child_waits_for_no_work_that_a_reset_has_ended", "TEST_SEEN");
+}
+
 static void a_free_on_a_stream_that_another_devices_reset_has_ended_frees(void **state)
 {
     (void)state;
@@ -778,6 +824,7 @@ int main(int argument_count, char **arguments)
         TEST_SCENARIO(child_frees_what_was_requested_on_a_stream_that_has_ended_there),
         TEST_SCENARIO(child_goes_on_with_memory_that_was_used_there),
         TEST_SCENARIO(child_asks_a_point_of_before),
+        TEST_SCENARIO(child_waits_for_no_work_that_a_reset_has_ended),
     };
     test_child_begin(argument_count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
@@ -792,6 +839,7 @@ int main(int argument_count, char **arguments)
         cmocka_unit_test(what_was_requested_on_a_stream_that_another_devices_reset_has_ended_is_freed),
         cmocka_unit_test(memory_that_another_device_has_used_goes_on_after_that_ones_reset),
         cmocka_unit_test(a_point_of_before_is_asked_of_no_event),
+        cmocka_unit_test(work_without_an_event_is_over_after_its_devices_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,6 +350,55 @@ work_whose_stream_can_be_neither_identified_nor_waited_for_is_learnt_by_a_wait_f
     }
 }
 
+static CUresult(CUDAAPI *real_synchronize)(CUstream stream);
+
+static CUresult CUDAAPI refuse_to_synchronize_once(CUstream stream)
+{
+    strata_cu.StreamSynchronize = real_synchronize;
+    return refuse_to_synchronize(stream);
+}
+
+/* The call succeeds, since a second wait does: nothing later is refused for that work, nor waits for the device. */
+static void work_that_a_second_wait_completes_is_not_left_behind(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* which makes other calls fail, or forgets them: these fail already */
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x33, BYTES, stream);
+    test_fault_begin(TEST_FAULT_EVENT_RECORD, 1, true, CUDA_ERROR_OUT_OF_MEMORY);
+    real_synchronize = strata_cu.StreamSynchronize;
+    strata_cu.StreamSynchronize = refuse_to_synchronize_once;
+    const strata_status status = finish(fixture, &block, stream, STRATA_ACCESS_WRITE);
+    test_fault_end();
+    check_ok(status);
+    const unsigned char *seen = test_read(fixture, &block, reader);
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    test_free_on(fixture, &block, reader);
+    check_forgotten(fixture, stream);
+}
+
+/* A wait for the stream that comes later completes it, too. */
+static void work_without_an_event_is_over_after_a_wait_for_its_stream(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, reader);
+    test_calls calls;
+    write_with_event(fixture, &block, stream);
+    write_unmarked(fixture, &block, stream);
+    check_refused(fixture, &block, reader);
+    check_ok(strata_runtime_stream_synchronize(fixture->runtime, stream));
+    test_calls_begin(&calls);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(test_calls_of(&calls, "cuMemAlloc"), 0);
+    test_free_on(fixture, &block, reader);
+    check_forgotten(fixture, stream);
+}
+
 /* The device of a stream is certain once an event of it was recorded there. */
 static void work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device(test_fixture *fixture)
 {
@@ -623,6 +672,8 @@ int main(void)
         TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
         TEST_CASE(work_of_a_stream_that_is_gone_is_learnt_by_a_wait_for_all_that_is_pending),
         TEST_CASE(work_whose_stream_can_be_neither_identified_nor_waited_for_is_learnt_by_a_wait_for_the_device),
+        TEST_CASE(work_that_a_second_wait_completes_is_not_left_behind),
+        TEST_CASE(work_without_an_event_is_over_after_a_wait_for_its_stream),
         TEST_CASE(work_of_a_stream_of_an_unknown_context_is_not_learnt_by_a_wait_for_a_device),
         TEST_CASE(work_after_a_wait_for_the_device_is_waited_for_again),
         TEST_CASE(a_call_that_waits_for_all_that_is_pending_fails_if_the_device_cannot_be_waited_for),

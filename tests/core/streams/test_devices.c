@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "core/streams/device_wait.h"
+#include "runtime/any_stream_frees.h"
+#include "runtime/references.h"
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
@@ -410,6 +412,43 @@ static void an_error_about_a_device_is_raised_without_a_lock(void **state)
     assert_true(came_back);
 }
 
+/* As on a stream that the program has destroyed. */
+static void record_on_no_stream(test_fixture *fixture, const strata_block *block, CUstream stream)
+{
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, true, CUDA_ERROR_INVALID_HANDLE);
+    strata_cu.StreamSynchronize = refuse_to_synchronize;
+    const strata_status status =
+        strata_runtime_record_block_use(fixture->runtime, block, stream, STRATA_ACCESS_READ_WRITE);
+    test_fault_end();
+    check_status(status, STRATA_ERROR_DRIVER);
+}
+
+/* The stream may be any device's: a free that waits for its device waits for the others, too, and frees the memory. */
+static void a_free_that_waits_for_its_device_waits_for_others_that_may_use_the_memory(test_fixture *fixture)
+{
+    second_device second;
+    strata_ref *ref;
+    strata_ref_memory memory;
+    if (test_is_swept())
+        return; /* which makes other calls fail, or forgets them: these fail already */
+    second_begin(&second, fixture);
+    test_make_current();
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    record_on_no_stream(fixture, &block, stream);
+    check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(strata_any_stream_free(fixture->runtime, &block));
+    check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, BYTES, false, NULL, &ref));
+    check_ok(strata_ref_access(ref, &memory));
+    block = *memory.block;
+    record_on_no_stream(fixture, &block, stream);
+    atomic_store(&ref->whole->unrecorded, true);
+    check_ok(strata_ref_release(ref));
+    assert_int_not_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
+    check_cu(test_cu()->CtxSetCurrent(second.context));
+    second_end(&second);
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -418,6 +457,7 @@ int main(void)
         TEST_CASE(a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other),
         TEST_CASE(later_streams_of_a_device_are_given_no_events_of_another),
         TEST_CASE(work_that_is_left_on_a_stream_of_another_device_is_learnt_by_a_wait_for_that_one),
+        TEST_CASE(a_free_that_waits_for_its_device_waits_for_others_that_may_use_the_memory),
     };
     test_open_driver();
     if (device_count() < 2) {

@@ -189,6 +189,27 @@ static void a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_g
     assert_int_equal(owner.live, 0);
 }
 
+static CUresult CUDAAPI refuse_stream(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* As on a stream that the program has destroyed: the free does nothing. */
+static void a_block_whose_free_names_no_stream_can_be_freed_on_another(void **state)
+{
+    (void)state;
+    CUstream stream = make_stream();
+    strata_block block = allocate(NULL);
+    test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, true, CUDA_ERROR_INVALID_HANDLE);
+    strata_cu.StreamSynchronize = refuse_stream;
+    const strata_status status = strata_resource_deallocate(top, &block, stream);
+    assert_true(test_fault_end() > 0);
+    assert_int_equal(status, STRATA_ERROR_DRIVER);
+    check_ok(strata_resource_deallocate(top, &block, NULL));
+    check_cu(strata_cu.StreamDestroy(stream));
+}
+
 static struct {
     PFN_cuEventSynchronize_v2000 real;
     test_stall *stall;
@@ -382,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_block_that_ended_is_stale_for_every_call, build, end),
         cmocka_unit_test_setup_teardown(a_block_whose_stream_was_unregistered_is_freed_after_what_that_was_given, build,
                                         end),
+        cmocka_unit_test_setup_teardown(a_block_whose_free_names_no_stream_can_be_freed_on_another, build, end),
         cmocka_unit_test_setup_teardown(a_block_is_freed_when_all_that_may_use_it_is_over, build, end),
         cmocka_unit_test_setup_teardown(blocks_that_are_not_made_take_no_place, build, end),
         cmocka_unit_test(the_end_of_a_block_is_told_to_the_layers_above),
