@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -828,6 +829,27 @@ static void a_log_whose_descriptor_and_file_are_gone_writes_nowhere(void **state
     close(number);
 }
 
+/* Nor is what has its name now opened. */
+static void a_log_whose_name_is_a_pipe_by_now_leaves_that_alone(void **state)
+{
+    (void)state;
+    const name path = in_folder("piped.slog");
+    strata_stack *stack = make_stack("piped.slog", ", interval=60s");
+    const int number = take_the_numbers_of("piped.slog");
+    unlink(path.text);
+    assert_int_equal(mkfifo(path.text, 0600), 0);
+    struct pollfd reader = {.fd = open(path.text, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
+    assert_true(reader.fd >= 0);
+    make_pairs(stack, 50);
+    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
+    assert_int_equal(poll(&reader, 1, 0), 0); /* POLLHUP: a writer has been there */
+    check_ok(strata_stack_destroy(stack));
+    check_own(number);
+    close(number);
+    close(reader.fd);
+    unlink(path.text);
+}
+
 static void a_file_that_is_there_is_kept_though_descriptors_are_closed(void **state)
 {
     (void)state;
@@ -921,6 +943,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_program_that_closes_the_logs_descriptor_keeps_its_own_file, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_log_whose_descriptor_and_file_are_gone_writes_nowhere, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_log_whose_name_is_a_pipe_by_now_leaves_that_alone, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_though_descriptors_are_closed, make_folder,
                                         remove_folder),
