@@ -399,7 +399,8 @@ static int open_again(const file_sink *self)
 {
     bool regular;
     struct stat is;
-    if (lstat(self->path.text, &is) != 0 || is.st_dev != self->mark.device || is.st_ino != self->mark.inode)
+    if (lstat(self->path.text, &is) != 0 || !S_ISREG(is.st_mode) || is.st_dev != self->mark.device ||
+        is.st_ino != self->mark.inode)
         return -1;
     const int descriptor = log_path_open(&self->path, &regular);
     if (strata_output_is_marked(descriptor, &self->mark))
