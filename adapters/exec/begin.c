@@ -14,7 +14,8 @@
 
 /* ---- the end ---- */
 
-/* Of what a full disk has refused until now; the last records are written later. */
+/* Of what a full disk has refused until now; the last records are written later. An error may have lost none: of a
+ * rotation, and of a reader that was slow. */
 static void say_what_log_lacks(const exec_device *device)
 {
     strata_stack *stack = strata_runtime_stack(device->runtime);
@@ -24,7 +25,7 @@ static void say_what_log_lacks(const exec_device *device)
         strata_control(stack, "logging.dropped_records", &dropped, NULL) != STRATA_SUCCESS)
         error = 0;
     strata_error_suppress_end(false);
-    if (error)
+    if (error && dropped)
         exec_say("the log of device %d is incomplete: %s; %llu records are missing so far", device->ordinal,
                  strerror((int)error), (unsigned long long)dropped);
 }

@@ -83,11 +83,13 @@ static bool lies_in(const struct dl_phdr_info *object, ElfW(Addr) address)
     return false;
 }
 
+/* The hook of cuInit sees no memory: of what is bound past it alone nothing is missed. */
 static bool is_past_hook(const blind_search *search, const char *symbol, ElfW(Addr) bound)
 {
     (void)search;
     const exec_hook hook = exec_hook_find(symbol);
-    return hook != EXEC_HOOK_COUNT && bound != (ElfW(Addr))(uintptr_t)exec_hook_function(hook);
+    return hook != EXEC_HOOK_COUNT && hook != EXEC_HOOK_cuInit &&
+           bound != (ElfW(Addr))(uintptr_t)exec_hook_function(hook);
 }
 
 static bool is_in_driver(const blind_search *search, ElfW(Addr) address)

@@ -1,4 +1,5 @@
 /* Opening files to write. */
+#define _GNU_SOURCE
 #include "core/base/output_file.h"
 
 #include <errno.h>
@@ -114,21 +115,35 @@ int strata_output_append(const char *path, int flags, mode_t mode)
     return descriptor;
 }
 
+/* False: the descriptor is not open. A filter of system calls may refuse statx. */
+static bool look_at_descriptor(int descriptor, strata_output_mark *mark)
+{
+    struct statx more;
+    struct stat is;
+    if (fstat(descriptor, &is) != 0)
+        return false;
+    *mark = (strata_output_mark){.device = is.st_dev, .inode = is.st_ino, .type = is.st_mode & S_IFMT};
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && more.stx_mask & STATX_BTIME)
+        mark->made = (struct timespec){.tv_sec = more.stx_btime.tv_sec, .tv_nsec = more.stx_btime.tv_nsec};
+    return true;
+}
+
 strata_output_mark strata_output_mark_of(int descriptor)
 {
-    struct stat is = {0};
+    strata_output_mark mark = {0};
     const int error = errno;
-    (void)fstat(descriptor, &is);
+    (void)look_at_descriptor(descriptor, &mark);
     errno = error;
-    return (strata_output_mark){.device = is.st_dev, .inode = is.st_ino};
+    return mark;
 }
 
 bool strata_output_is_marked(int descriptor, const strata_output_mark *mark)
 {
-    struct stat is;
+    strata_output_mark now;
     const int error = errno;
-    const bool marked =
-        descriptor >= 0 && fstat(descriptor, &is) == 0 && is.st_dev == mark->device && is.st_ino == mark->inode;
+    const bool marked = descriptor >= 0 && look_at_descriptor(descriptor, &now) && now.device == mark->device &&
+                        now.inode == mark->inode && now.type == mark->type && now.made.tv_sec == mark->made.tv_sec &&
+                        now.made.tv_nsec == mark->made.tv_nsec;
     errno = error;
     return marked;
 }

@@ -393,10 +393,15 @@ static void set_mode(const file_sink *self)
 
 /* ---- descriptors that the program closes ---- */
 
-/* Opens the log's file again by its name. -1: another file has the name, or another log the file. */
+/* Opens the log's file again by its name. -1: another file has the name, or another log the file. What has the name now
+ * is not opened before it is known: the reader of a pipe would take the end of that for the end of its writer. */
 static int open_again(const file_sink *self)
 {
     bool regular;
+    struct stat is;
+    if (lstat(self->path.text, &is) != 0 || !S_ISREG(is.st_mode) || is.st_dev != self->mark.device ||
+        is.st_ino != self->mark.inode)
+        return -1;
     const int descriptor = log_path_open(&self->path, &regular);
     if (strata_output_is_marked(descriptor, &self->mark))
         return descriptor;

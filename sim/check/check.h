@@ -70,7 +70,6 @@ void sim_check_written(sim_block *block);
 bool sim_check_watches_pages(void);
 bool sim_check_watch(sim_block *block, uint64_t bytes);
 void sim_check_unwatch(sim_block *block);
-void sim_check_pages_locked(bool held);
 
 /* ---- host_access.c ---- */
 

@@ -34,7 +34,6 @@ static const sim_check_hooks hooks = {
     .watches_pages = sim_check_watches_pages,
     .watch = sim_check_watch,
     .unwatch = sim_check_unwatch,
-    .pages_locked = sim_check_pages_locked,
 };
 
 CUresult sim_check_turn_on(uint32_t modes)

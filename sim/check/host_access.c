@@ -79,21 +79,12 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
 }
 
-/* Set while a host kernel runs with the lock held: it may fault at a host address. */
-static _Thread_local bool locked;
-
-void sim_check_pages_locked(bool held)
-{
-    locked = held;
-}
-
 static void handle(int number, siginfo_t *info, void *context)
 {
-    int error = errno; /* the interrupted program's */
-    if (!locked)
-        pthread_mutex_lock(&sim.lock);
+    int error = errno;            /* the interrupted program's */
+    const bool took = sim_lock(); /* else the thread has it: a host kernel faults, or a signal handler in a call */
     bool ours = catch_access((uint64_t)(uintptr_t)info->si_addr, context);
-    if (!locked)
+    if (took)
         pthread_mutex_unlock(&sim.lock);
     errno = error;
     if (!ours)
@@ -225,7 +216,8 @@ void sim_check_unwatch(sim_block *block)
 
 CUresult sim_host_access_declare(const void *address, size_t bytes, sim_access_kind touch)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = sim.phase == SIM_RUNNING ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     if (result == CUDA_SUCCESS)
         sim_check_host_access((uint64_t)(uintptr_t)address, bytes, touch);

@@ -4,7 +4,8 @@
 CUresult strata_sim_host_signals(void)
 {
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     const sim_op *op = sim_host_function_op();
     if (op) {
         sim_host_join(&op->at);
@@ -52,7 +53,8 @@ CUresult strata_sim_set_check(uint32_t modes)
     if ((modes & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim.settings.check = modes;
     sim.settings.check_set = true;
     if (sim.phase == SIM_RUNNING) {
@@ -69,7 +71,8 @@ CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
 {
     if (!accounts)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     *accounts = (strata_sim_check_accounts){
         .operations = sim_check.records,
         .ranges = sim_check.cells,
@@ -98,7 +101,8 @@ CUresult strata_sim_get_report_count(uint64_t *count)
 {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     *count = sim_reports_count();
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;
@@ -107,7 +111,8 @@ CUresult strata_sim_get_report_count(uint64_t *count)
 CUresult strata_sim_get_report(uint64_t index, strata_sim_report *report)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     const strata_sim_report *found = sim_report_at(index);
     if (report && found) {
         *report = *found;
@@ -119,7 +124,8 @@ CUresult strata_sim_get_report(uint64_t index, strata_sim_report *report)
 
 CUresult strata_sim_clear_reports(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim_report_clear();
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;
@@ -127,7 +133,8 @@ CUresult strata_sim_clear_reports(void)
 
 CUresult strata_sim_set_report_callback(strata_sim_report_callback callback, void *data)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim_reports_call(callback, data);
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;

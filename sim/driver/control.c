@@ -3,7 +3,8 @@
 
 CUresult strata_sim_set_seed(uint64_t seed)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim.settings.seed = seed;
     sim_order.seeded_at = sim_order.submitted;
     sim.settings.seed_set = true;
@@ -15,7 +16,8 @@ CUresult strata_sim_set_policy(strata_sim_policy policy)
 {
     if ((unsigned)policy > STRATA_SIM_LATE)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim.settings.policy = policy;
     sim.settings.policy_set = true;
     if (policy == STRATA_SIM_EARLY) {
@@ -31,7 +33,8 @@ CUresult strata_sim_set_devices(int count)
     if (count < 1 || count > SIM_MAX_DEVICES)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     if (sim.phase == SIM_NOT_INITIALIZED) {
         sim.settings.devices = count;
         sim.settings.devices_set = true;
@@ -46,7 +49,8 @@ CUresult strata_sim_set_memory(uint64_t bytes_of_each_device)
     if (bytes_of_each_device < SIM_LEAST_MEMORY || bytes_of_each_device > SIM_MOST_MEMORY)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     if (sim.phase == SIM_NOT_INITIALIZED) {
         sim.settings.memory = bytes_of_each_device;
         sim.settings.memory_set = true;
@@ -60,7 +64,8 @@ CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint
 {
     if ((unsigned)work >= STRATA_SIM_KINDS)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim.settings.latency[work] = nanoseconds;
     sim.settings.rate[work] = bytes_per_microsecond;
     pthread_mutex_unlock(&sim.lock);
@@ -71,7 +76,8 @@ CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel host_ker
 {
     if (!name || !host_kernel)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = sim_kernel_register(name, host_kernel);
     pthread_mutex_unlock(&sim.lock);
     return result;
@@ -90,7 +96,8 @@ CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
     if (!accounts)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     if (sim.phase == SIM_RUNNING) {
         *accounts = (strata_sim_accounts){
             .contexts = contexts_alive(),

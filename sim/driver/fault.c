@@ -65,7 +65,8 @@ CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id)
     if (!fault || fault->size != sizeof *fault)
         return CUDA_ERROR_INVALID_VALUE;
     sim_planned_fault made = {.asked = *fault};
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = sim_fault_room();
     if (result == CUDA_SUCCESS)
         result = plan(&made);
@@ -81,7 +82,8 @@ CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id)
 CUresult strata_sim_fault_reached(uint32_t id, uint64_t *reached)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     const sim_planned_fault *fault = sim_fault_at(id);
     if (reached && fault) {
         *reached = fault->reached;
@@ -93,7 +95,8 @@ CUresult strata_sim_fault_reached(uint32_t id, uint64_t *reached)
 
 CUresult strata_sim_clear_faults(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     sim_faults_clear();
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;

@@ -53,7 +53,8 @@ void sim_missing_print(FILE *out)
 CUresult strata_sim_get_missing(uint64_t index, strata_sim_missing *found)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     if (found && index < kept) {
         *found = (strata_sim_missing){sizeof *found, missing[index].name, missing[index].times};
         result = CUDA_SUCCESS;

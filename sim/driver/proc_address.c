@@ -326,8 +326,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     CUdriverProcAddressQueryResult status =
         find(symbol, cudaVersion < 0 ? newest : cudaVersion, newest, per_thread, &found);
-    if (status != CU_GET_PROC_ADDRESS_SUCCESS) {
-        pthread_mutex_lock(&sim.lock);
+    if (status != CU_GET_PROC_ADDRESS_SUCCESS && sim_lock()) {
         sim_missing_note(symbol);
         pthread_mutex_unlock(&sim.lock);
     }

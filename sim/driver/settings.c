@@ -182,10 +182,11 @@ static bool read_cuda(const char *text, sim_settings *settings)
 /* Before cuInit, from the environment: a program may ask for entry points and the version then. */
 int sim_version(void)
 {
-    pthread_mutex_lock(&sim.lock);
+    const bool locked = sim_lock(); /* else the thread has it */
     sim_settings settings = {.version = sim.settings.version};
     bool started = sim.phase != SIM_NOT_INITIALIZED;
-    pthread_mutex_unlock(&sim.lock);
+    if (locked)
+        pthread_mutex_unlock(&sim.lock);
     const char *text = started ? NULL : secure_getenv("STRATA_SIM_CUDA");
     if (text && *text)
         (void)read_cuda(text, &settings);

@@ -147,7 +147,8 @@ CUresult cuInit(unsigned int Flags)
     if (Flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     sim_entry_begin(__func__);
-    pthread_mutex_lock(&sim.lock);
+    if (!sim_lock())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = sim_fault_call(sim_entry());
     if (result == CUDA_SUCCESS)
         result = sim.phase == SIM_NOT_INITIALIZED ? start() : sim_phase_error();

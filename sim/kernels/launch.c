@@ -121,9 +121,7 @@ bool sim_kernel_run(sim_op *op)
     kernel->range_count = 0;
     kernel->op = op;
     kernel->context = op->context;
-    sim_hooks.check->pages_locked(true);
     kernel->host_kernel(&kernel->launch);
-    sim_hooks.check->pages_locked(false);
     return !kernel->illegal;
 }
 

@@ -9,11 +9,14 @@ static char *place_in_window(const sim_range *range, uint64_t address)
     return range->window + (address - range->address);
 }
 
-static bool show(char *place, const sim_physical *physical, int protection)
+/* Never a file of the program that has the number of the memory's closed descriptor. */
+static CUresult show(char *place, const sim_physical *physical, int protection)
 {
+    if (!sim_file_is_open(&physical->file))
+        return CUDA_ERROR_OPERATING_SYSTEM;
     void *shown = mmap(place, (size_t)physical->bytes, protection, MAP_SHARED | MAP_FIXED, physical->file.descriptor,
                        (off_t)physical->offset);
-    return shown != MAP_FAILED;
+    return shown != MAP_FAILED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static void hide(char *place, uint64_t bytes)
@@ -35,15 +38,14 @@ static sim_map *first_map(uint64_t address, uint64_t end)
 
 static CUresult map_whole(sim_physical *physical, sim_range *range, uint64_t address)
 {
-    if (!sim_file_is_open(&physical->file))
-        return CUDA_ERROR_OPERATING_SYSTEM;
     sim_map *map = calloc(1, sizeof *map);
     if (!map)
         return CUDA_ERROR_OUT_OF_MEMORY;
     char *place = place_in_window(range, address);
-    if (!show(place, physical, PROT_READ | PROT_WRITE)) {
+    const CUresult result = show(place, physical, PROT_READ | PROT_WRITE);
+    if (result != CUDA_SUCCESS) {
         free(map);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
     map->block.kind = SIM_BLOCK_MAPPED;
     map->block.address = address;
@@ -143,21 +145,22 @@ static CUresult check_access(const sim_map *map, const CUmemAccessDesc *access)
     return device && flags_known(access->flags) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool give_host(sim_map *map, CUmemAccess_flags flags)
+static CUresult give_host(sim_map *map, CUmemAccess_flags flags)
 {
     int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
                      : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ
                                                               : PROT_READ | PROT_WRITE;
-    map->host_access = show((char *)(uintptr_t)map->block.address, map->physical, protection) || map->host_access;
-    return map->host_access;
+    const CUresult result = show((char *)(uintptr_t)map->block.address, map->physical, protection);
+    map->host_access |= result == CUDA_SUCCESS;
+    return result;
 }
 
-static bool give_access(sim_map *map, const CUmemAccessDesc *access)
+static CUresult give_access(sim_map *map, const CUmemAccessDesc *access)
 {
     if (names_host(&access->location))
         return give_host(map, access->flags);
     map->access[access->location.id] = (unsigned char)access->flags;
-    return true;
+    return CUDA_SUCCESS;
 }
 
 /* All is checked before anything changes. */
@@ -174,9 +177,11 @@ CUresult sim_map_set_access(uint64_t address, uint64_t bytes, const CUmemAccessD
         }
     }
     for (sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
-        for (size_t i = 0; i < count; i++)
-            if (!give_access(map, &access[i]))
-                return CUDA_ERROR_OUT_OF_MEMORY;
+        for (size_t i = 0; i < count; i++) {
+            const CUresult result = give_access(map, &access[i]);
+            if (result != CUDA_SUCCESS)
+                return result;
+        }
     }
     return CUDA_SUCCESS;
 }

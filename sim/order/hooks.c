@@ -52,11 +52,6 @@ static bool no_watch(sim_block *block, uint64_t bytes)
     return false;
 }
 
-static void no_lock(bool held)
-{
-    (void)held;
-}
-
 static const sim_check_hooks off = {
     .host_function = no_host_function,
     .made = no_made,
@@ -72,7 +67,6 @@ static const sim_check_hooks off = {
     .watches_pages = no_pages,
     .watch = no_watch,
     .unwatch = no_block,
-    .pages_locked = no_lock,
 };
 
 sim_hook_tables sim_hooks = {.check = &off};

@@ -596,7 +596,6 @@ typedef struct sim_check_hooks {
     bool (*watches_pages)(void);                     /* accesses of the host to pinned memory are caught */
     bool (*watch)(sim_block *block, uint64_t bytes); /* sets its address and memory */
     void (*unwatch)(sim_block *block);               /* frees its memory */
-    void (*pages_locked)(bool held);                 /* around user code that the thread runs with the lock */
 } sim_check_hooks;
 
 typedef struct sim_hook_tables {

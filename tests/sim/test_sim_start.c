@@ -2,7 +2,9 @@
  * of a poisoned context. Every test has a process of its own, and the parent never starts the driver. */
 #include "support/sim.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -439,6 +441,20 @@ static void call_inside(int signal)
     inner = p_cuMemAlloc(&address, 1);
 }
 
+/* What begins the driver, looks a name up that it lacks, or is the simulation's own. */
+static void call_others_inside(int signal)
+{
+    void *found;
+    CUdriverProcAddressQueryResult status;
+    strata_sim_accounts accounts;
+    (void)signal;
+    inner = p_cuInit(0);
+    if (inner == CUDA_ERROR_NOT_PERMITTED)
+        inner = p_get_accounts(&accounts);
+    if (p_cuGetProcAddress("cuNoSuchCall", &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS)
+        inner = CUDA_ERROR_UNKNOWN;
+}
+
 static void fork_inside(int signal)
 {
     (void)signal;
@@ -455,10 +471,28 @@ static void exit_inside(int signal)
     exit(21);
 }
 
+static pthread_t beside;
+static _Atomic bool has_called; /* `beside` */
+
+static void *call_beside(void *unused)
+{
+    int count;
+    (void)unused;
+    (void)p_cuDeviceGetCount(&count);
+    atomic_store(&has_called, true);
+    return NULL;
+}
+
+/* Behind the handler the call still keeps other threads' calls out. */
 static void raise_signal(strata_sim_launch *launch)
 {
     (void)launch;
     raise(SIGUSR1);
+    if (pthread_create(&beside, NULL, call_beside, NULL) != 0)
+        _exit(3);
+    usleep(50000);
+    if (atomic_load(&has_called))
+        _exit(4);
 }
 
 /* A launch in whose middle the handler runs. */
@@ -478,6 +512,7 @@ static void launch_with(void (*handler)(int))
     OK(p_cuModuleGetFunction(&function, module, "raise"));
     OK(p_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
     OK(p_cuCtxSynchronize());
+    pthread_join(beside, NULL);
 }
 
 static int exit_in_a_call(void)
@@ -492,6 +527,12 @@ static int call_in_a_call(void)
     return inner == CUDA_ERROR_NOT_PERMITTED ? 0 : 1;
 }
 
+static int call_others_in_a_call(void)
+{
+    launch_with(call_others_inside);
+    return inner == CUDA_ERROR_NOT_PERMITTED ? 0 : 1;
+}
+
 static int fork_in_a_call(void)
 {
     launch_with(fork_inside);
@@ -503,6 +544,7 @@ static void a_signal_handler_in_the_middle_of_a_call_waits_for_nothing(void **st
     (void)state;
     assert_int_equal(in_child(exit_in_a_call), 21);
     assert_int_equal(in_child(call_in_a_call), 0);
+    assert_int_equal(in_child(call_others_in_a_call), 0);
     assert_int_equal(in_child(fork_in_a_call), 0);
 }
 

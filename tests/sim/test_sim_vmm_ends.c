@@ -245,12 +245,19 @@ static int close_the_drivers(void)
 static int close_and_go_on(void)
 {
     static const char text[] = "the program's";
+    const CUmemAllocationProp of_host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                         .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
+    const CUmemAccessDesc by_host = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST},
+                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle hosts;
     char seen[64] = "";
     begin(STRATA_SIM_EARLY);
+    OK(p_cuMemCreate(&hosts, TEST_PAGE, &of_host, 0));
     const CUmemGenericAllocationHandle before = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
     const CUmemGenericAllocationHandle shared = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    const CUdeviceptr range = test_sim_reserve(3 * TEST_PAGE);
+    const CUdeviceptr range = test_sim_reserve(3 * TEST_PAGE), hosts_range = test_sim_reserve(TEST_PAGE);
     test_sim_map(range, TEST_PAGE, before);
+    OK(p_cuMemMap(hosts_range, TEST_PAGE, 0, hosts, 0));
     const int number = close_the_drivers();
     const int own = open("/tmp", O_TMPFILE | O_RDWR, 0600);
     if (number < 0 || own < 0 || dup2(own, number) != number || write(number, text, sizeof text) != sizeof text)
@@ -267,6 +274,10 @@ static int close_and_go_on(void)
         p_cuMemExportToShareableHandle(&exported, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
             CUDA_ERROR_OPERATING_SYSTEM)
         return 3;
+    if (p_cuMemSetAccess(hosts_range, TEST_PAGE, &by_host, 1) != CUDA_ERROR_OPERATING_SYSTEM)
+        return 5;
+    OK(p_cuMemUnmap(hosts_range, TEST_PAGE));
+    OK(p_cuMemRelease(hosts));
     OK(p_cuMemUnmap(range, 2 * TEST_PAGE));
     OK(p_cuMemRelease(before));
     OK(p_cuMemRelease(shared));

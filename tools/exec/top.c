@@ -2,6 +2,7 @@
 #include "tools/command.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static void read_process(const struct argp_state *state, top_request *to, const 
     if (to->process)
         argp_error(state, "unexpected \"%s\"", text);
     to->process = strtol(text, &end, 10);
-    if (end == text || *end || to->process <= 0)
+    if (end == text || *end || to->process <= 0 || to->process > INT_MAX)
         argp_error(state, "invalid process \"%s\"; expected its number", text);
 }
 
@@ -86,12 +87,18 @@ static bool is_process(int connection, long process)
     return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && (long)peer.pid == process;
 }
 
-static int open_connection(const top_request *request)
+/* Each step waits for `patience` at most; 0 seconds: without a limit. Also this one: a program that is stopped accepts
+ * nothing, and where its queue is full connect waits for room. */
+static int open_connection(const top_request *request, const struct timeval *patience)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%ld", request->process);
     const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
+    if (file >= 0) {
+        setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, patience, sizeof *patience);
+        setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, patience, sizeof *patience);
+    }
     if (file >= 0 && connect(file, (const struct sockaddr *)&address, length) == 0 &&
         is_process(file, request->process))
         return file;
@@ -117,9 +124,7 @@ static char *read_report(const top_request *request, bool is_first)
     char *text = NULL;
     size_t bytes = 0;
     const struct timeval patience = {.tv_sec = is_first ? PATIENCE : 0};
-    const int file = open_connection(request);
-    if (file >= 0)
-        setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const int file = open_connection(request, &patience);
     FILE *to = file >= 0 ? open_memstream(&text, &bytes) : NULL;
     if (to && send(file, request->json ? "j" : "t", 1, MSG_NOSIGNAL) == 1)
         copy_report(file, to);

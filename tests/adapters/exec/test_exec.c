@@ -4,7 +4,11 @@
 #include "support/exec.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
 #include <sys/auxv.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* ---- the same answers ---- */
 
@@ -457,6 +461,22 @@ static void end_holding(const held_program *held)
     close(held->errors);
 }
 
+/* Has the program's connections wait in its queue until that takes no more: a stopped program takes none out. They are
+ * closed at once, as those of looks that have given up. */
+static void fill_queue(const held_program *held)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%d", (int)held->process);
+    const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
+    for (int result = 0; result == 0;) {
+        const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_true(file >= 0);
+        result = connect(file, (const struct sockaddr *)&address, length);
+        assert_true(result == 0 || errno == EAGAIN);
+        close(file);
+    }
+}
+
 static void a_running_program_can_be_looked_at(void **state)
 {
     (void)state;
@@ -465,10 +485,37 @@ static void a_running_program_can_be_looked_at(void **state)
     check(run(text_of("top --json %d", (int)held.process)), 0, "\"live\": 6291456", "");
     assert_int_equal(kill(held.process, SIGSTOP), 0);
     check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
+    fill_queue(&held);
+    check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
     assert_int_equal(kill(held.process, SIGCONT), 0);
+    check(run(text_of("top --once %d", (int)held.process)), 0, "live: 6291456 (6 MiB)", "");
     end_holding(&held);
     check(run(text_of("top --once %d", (int)held.process)), 2, "", "there is no process");
     check(run(text_of("top --once %d", (int)getpid())), 2, "", "does not answer");
+}
+
+/* A rotation for which a name is not free: the log stays in its file, and lacks nothing. */
+static void a_log_that_lacks_nothing_is_not_said_to_be_incomplete(void **state)
+{
+    (void)state;
+    char path[64], next[72], text[OUTPUT_LIMIT] = "";
+    snprintf(path, sizeof path, "/tmp/strata-whole-%d.slog", (int)getpid());
+    snprintf(next, sizeof next, "%s.new", path);
+    FILE *taken = fopen(next, "w");
+    assert_non_null(taken);
+    fputs("another program's", taken);
+    fclose(taken);
+    const held_program held = start_holding(text_of("--stack=logging(file=%s,rotate=1,interval=1ms),direct", path));
+    usleep(200000); /* for the writer */
+    close(held.input);
+    assert_int_equal(exit_status_of(held.process), 0);
+    assert_true(read(held.errors, text, sizeof text - 1) >= 0);
+    assert_null(strstr(text, "incomplete"));
+    close(held.output);
+    close(held.errors);
+    check(run(text_of("log --summary %s", path)), 0, "", "");
+    unlink(path);
+    unlink(next);
 }
 
 static unsigned occurrences(const char *text, const char *words)
@@ -531,6 +578,17 @@ static void a_library_bound_past_the_hooks_is_named(void **state)
     (void)state;
     skip_if_sanitized();
     check(run_under("--report", text_of("deep_program %s/libdeep.so", folder)), 0, "its memory: 0", "libdeep.so");
+}
+
+/* Its call for the beginning makes no memory. */
+static void a_library_that_only_begins_past_the_hooks_is_not_named(void **state)
+{
+    (void)state;
+    skip_if_sanitized();
+    outcome *result = run_under("--report", text_of("deep_program %s/libdeep_begins.so", folder));
+    assert_outcome(result, 0, "its memory: 0", "live: 1048576 (1 MiB)");
+    assert_null(strstr(result->err, "libdeep_begins.so"));
+    free(result);
 }
 
 static void a_static_program_is_said_to_be_unseen(void **state)
@@ -866,9 +924,11 @@ int main(void)
         cmocka_unit_test(a_forked_child_reports_nothing),
         cmocka_unit_test(a_report_does_not_go_into_a_file_of_the_programs),
         cmocka_unit_test(a_running_program_can_be_looked_at),
+        cmocka_unit_test(a_log_that_lacks_nothing_is_not_said_to_be_incomplete),
         cmocka_unit_test(a_report_that_is_as_the_one_before_is_not_repeated),
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
+        cmocka_unit_test(a_library_that_only_begins_past_the_hooks_is_not_named),
         cmocka_unit_test(a_static_program_is_said_to_be_unseen),
         cmocka_unit_test(a_program_that_the_loader_is_told_to_run_is_seen),
         cmocka_unit_test(a_program_with_other_rights_is_said_to_be_unseen),

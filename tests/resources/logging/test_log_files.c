@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -828,6 +829,47 @@ static void a_log_whose_descriptor_and_file_are_gone_writes_nowhere(void **state
     close(number);
 }
 
+/* The next file that is made often has the inode of the one that is gone. */
+static void a_log_whose_name_is_another_file_by_now_leaves_that_alone(void **state)
+{
+    (void)state;
+    char text[16] = "";
+    const name path = in_folder("other.slog");
+    strata_stack *stack = make_stack("other.slog", ", interval=60s");
+    const int number = take_the_numbers_of("other.slog");
+    unlink(path.text);
+    const int other = open(path.text, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(other >= 0 && write(other, "another's", 9) == 9);
+    make_pairs(stack, 50);
+    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
+    check_ok(strata_stack_destroy(stack));
+    assert_true(pread(other, text, sizeof text, 0) == 9 && strcmp(text, "another's") == 0);
+    check_own(number);
+    close(number);
+    close(other);
+}
+
+/* Nor is what has its name now opened. */
+static void a_log_whose_name_is_a_pipe_by_now_leaves_that_alone(void **state)
+{
+    (void)state;
+    const name path = in_folder("piped.slog");
+    strata_stack *stack = make_stack("piped.slog", ", interval=60s");
+    const int number = take_the_numbers_of("piped.slog");
+    unlink(path.text);
+    assert_int_equal(mkfifo(path.text, 0600), 0);
+    struct pollfd reader = {.fd = open(path.text, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
+    assert_true(reader.fd >= 0);
+    make_pairs(stack, 50);
+    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
+    check_ok(strata_stack_destroy(stack));
+    assert_int_equal(poll(&reader, 1, 0), 0); /* POLLHUP: a writer has been there */
+    check_own(number);
+    close(number);
+    close(reader.fd);
+    unlink(path.text);
+}
+
 static void a_file_that_is_there_is_kept_though_descriptors_are_closed(void **state)
 {
     (void)state;
@@ -921,6 +963,10 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_program_that_closes_the_logs_descriptor_keeps_its_own_file, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_log_whose_descriptor_and_file_are_gone_writes_nowhere, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_log_whose_name_is_another_file_by_now_leaves_that_alone, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_log_whose_name_is_a_pipe_by_now_leaves_that_alone, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_though_descriptors_are_closed, make_folder,
                                         remove_folder),
