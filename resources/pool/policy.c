@@ -115,14 +115,14 @@ bool pool_lacks_small(pool *self, uint64_t part)
            bytes <= self->store.reserved / part;
 }
 
-/* Small blocks get a granule more than is held, before they have nothing left. */
+/* Small blocks get a granule more than is held, before they have nothing left, within POOL_SMALL_MOST. */
 static uint64_t beyond_peak(pool *self, const pool_need *need, uint64_t peak)
 {
     const double share = (double)peak * (self->policy.share + pool_policy_bought(self));
     const uint64_t wanted = share < 0x1p62 ? (uint64_t)share : UINT64_C(1) << 62, kept = kept_by_threads(self);
-    const uint64_t usual = wanted > kept ? wanted : kept, held = self->store.reserved;
-    const bool lacks = need->side == POOL_SMALL && pool_lacks_small(self, (uint64_t)2 * POOL_SMALL_SPARE);
-    return lacks && held > peak + usual ? held - peak : usual;
+    const uint64_t usual = wanted > kept ? wanted : kept, most = peak / 1000 * POOL_SMALL_MOST;
+    const uint64_t now = self->store.reserved > peak ? least(self->store.reserved - peak, most) : 0;
+    return need->side == POOL_SMALL && now > usual && pool_lacks_small(self, 2 * POOL_SMALL_SPARE) ? now : usual;
 }
 
 bool pool_lets_threads_keep(const pool *self)

@@ -33,6 +33,8 @@ enum {
                                    asked 12.1 times in 1,000 steps */
     POOL_SMALL_SPARE = 72,      /* of the reserved: as small a part of it, free for small blocks, is left to them: they
                                    asked as often as all others, for want of what large ones had moved */
+    POOL_SMALL_MOST = 200,      /* thousandths of the peak, at most, are held beyond it so that small blocks get memory
+                                   before they lack it: else they would hold the sum of two phases' peaks */
     POOL_AHEAD_MOST = 500,      /* thousandths of the peak, at most, instead of polls: with prefer=speed eight streams
                                    held 6.3 times what was live, not 1.8 */
     POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */

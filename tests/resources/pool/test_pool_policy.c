@@ -188,15 +188,15 @@ static void where_streams_are_often_asked_moves_leave_small_blocks_their_memory(
     assert_true(small_memory_moved_of(with_overhead, 8, POOL_SHARE_POLLING) > 0);
 }
 
-/* Chunks moved for the first small block, with more reserved than is allowed. */
-static uint64_t moved_for_small_block_of(const char *stack, uint64_t polling_share, uint64_t *made)
+/* Chunks moved for the first small block, with 1 GiB reserved. */
+static uint64_t moved_for_small_block_of(const char *stack, uint64_t peak, uint64_t polling_share, uint64_t *made)
 {
     traffic all;
     strata_block small;
     begin(&all, stack);
     earn_nothing(all.self);
     make_gaps(&all, 32, 32, 32 * MIB);
-    set_peak_live(all.self, 512 * MIB);
+    set_peak_live(all.self, peak);
     set_polling_share(all.self, polling_share);
     const uint64_t before = value(&all, "pool.reserved");
     check_ok(strata_runtime_allocate(all.runtime, 512 << 10, all.stream, &small));
@@ -211,12 +211,36 @@ static void where_streams_are_often_asked_small_blocks_get_a_granule_more_than_i
 {
     (void)state;
     uint64_t made;
-    assert_true(moved_for_small_block_of(plain, 0, &made) > 0);
+    const uint64_t peak = 900 * MIB; /* less is allowed than 1 GiB */
+    assert_true(moved_for_small_block_of(plain, peak, 0, &made) > 0);
     assert_int_equal(made, 0);
-    assert_int_equal(moved_for_small_block_of(plain, POOL_SHARE_POLLING, &made), 0);
+    assert_int_equal(moved_for_small_block_of(plain, peak, POOL_SHARE_POLLING, &made), 0);
     assert_int_equal(made, 2 * MIB);
-    assert_true(moved_for_small_block_of(with_overhead, POOL_SHARE_POLLING, &made) > 0); /* which is kept */
+    assert_true(moved_for_small_block_of(with_overhead, peak, POOL_SHARE_POLLING, &made) > 0); /* which is kept */
     assert_int_equal(made, 0);
+    assert_true(moved_for_small_block_of(plain, 512 * MIB, POOL_SHARE_POLLING, &made) > 0);
+    assert_int_equal(made, 0);
+}
+
+/* Without a bound on what is held for them, it would be the sum of both phases' peaks. */
+static void small_blocks_after_large_ones_take_their_memory_where_streams_are_often_asked_too(void **state)
+{
+    (void)state;
+    enum { SMALL = 1024 };
+    static strata_block small[SMALL];
+    traffic all;
+    begin(&all, plain);
+    earn_nothing(all.self);
+    make_gaps(&all, 32, 32, 32 * MIB);
+    for (unsigned i = 0; i < 32; i++)
+        replace(&all, &all.blocks[i], 0);
+    set_polling_share(all.self, POOL_SHARE_POLLING);
+    for (unsigned i = 0; i < SMALL; i++)
+        check_ok(strata_runtime_allocate(all.runtime, 512 << 10, all.stream, &small[i]));
+    assert_in_range(value(&all, "pool.reserved"), GIB, GIB + GIB / 1000 * POOL_SMALL_MOST + 4 * MIB);
+    for (unsigned i = 0; i < SMALL; i++)
+        check_ok(strata_runtime_deallocate(all.runtime, &small[i]));
+    end(&all);
 }
 
 /* ---- moves ---- */
@@ -633,6 +657,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(frequent_questions_buy_each_time_and_very_frequent_ones_once),
         cmocka_unit_test(where_streams_are_often_asked_moves_leave_small_blocks_their_memory),
         cmocka_unit_test(where_streams_are_often_asked_small_blocks_get_a_granule_more_than_is_held),
+        cmocka_unit_test(small_blocks_after_large_ones_take_their_memory_where_streams_are_often_asked_too),
         cmocka_unit_test(a_share_of_the_peak_may_be_held_beyond_it),
         cmocka_unit_test(chunks_moved_after_the_first_buy_a_share_of_the_peak_some_for_each_request),
         cmocka_unit_test(with_the_last_memory_what_was_bought_is_forgotten),
