@@ -110,10 +110,13 @@ static void after_fork_in_parent(void)
         pthread_mutex_unlock(&sim.lock);
 }
 
-/* The forking thread held the lock, by the number that it has in the parent. The condition's waiters are gone. Neither
- * can be destroyed nor initialised, so they are overwritten. */
+/* The forking thread held the lock, by the number that it has in the parent: its unlock is refused, and only tells the
+ * thread sanitizer. The condition's waiters are gone. Neither can be destroyed nor initialised, so they are
+ * overwritten. */
 static void after_fork_in_child(void)
 {
+    if (fork_has_locked)
+        pthread_mutex_unlock(&sim.lock);
     sim.lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     sim.progress = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     if (sim.phase == SIM_RUNNING)
