@@ -63,7 +63,7 @@ static void take(run *self, uint64_t bytes)
         assert_true(shared_in_use(self->shared) <= self->limit);
 }
 
-/* Within the thread's quota, which is asked for now and then. */
+/* Within the thread's quota, which some of the operations ask for. */
 static void take_by_quota(run *self, uint64_t bytes, bool asks)
 {
     shared_quota *quota = shared_quota_self(self->shared);

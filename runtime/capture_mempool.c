@@ -179,8 +179,7 @@ strata_status strata_capture_pool_deactivate(strata_capture_pool *pool)
     unlock(status);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_error_suppress_begin(); /* it is not active any more: what cannot be ended now is tried again by other calls
-                                    */
+    strata_error_suppress_begin(); /* it is over: what cannot be ended now is tried again by other calls */
     strata_capture_pool_unhold(pool);
     strata_error_suppress_end(false);
     return STRATA_SUCCESS;

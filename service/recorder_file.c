@@ -52,7 +52,7 @@ strata_status recorder_file_open(recorder_file *file, const char *path)
         return strata_fail_host_memory("the recorder of a device service");
     strcpy(file->path, path);
     file->descriptor = open_file(path);
-    file->mark = strata_output_mark_of(file->descriptor);
+    file->mark = strata_descriptor_mark_of(file->descriptor);
     if (file->descriptor >= 0)
         return STRATA_SUCCESS;
     const strata_status status = fail_open(path, errno);
@@ -62,7 +62,7 @@ strata_status recorder_file_open(recorder_file *file, const char *path)
 
 void recorder_file_close(recorder_file *file)
 {
-    if (strata_output_is_marked(file->descriptor, &file->mark))
+    if (strata_descriptor_is_marked(file->descriptor, &file->mark))
         close(file->descriptor);
     strata_host_free(file->path);
 }
@@ -87,7 +87,7 @@ void recorder_file_flush(recorder_file *file)
     size_t left = file->filled;
     file->filled = 0;
     if (left && !atomic_load_explicit(&file->failed, memory_order_relaxed) &&
-        !strata_output_is_marked(file->descriptor, &file->mark))
+        !strata_descriptor_is_marked(file->descriptor, &file->mark))
         fail_write(file, EBADF);
     while (left && !atomic_load_explicit(&file->failed, memory_order_relaxed)) {
         const ssize_t written = write(file->descriptor, at, left);

@@ -2,7 +2,7 @@
 #ifndef STRATA_SERVICE_RECORDER_FILE_H
 #define STRATA_SERVICE_RECORDER_FILE_H
 
-#include "core/base/output_file.h"
+#include "core/base/descriptor_mark.h"
 
 #include <strata/status.h>
 
@@ -16,7 +16,7 @@ enum { RECORDER_ROOM = 1 << 16 };
 /* The service's thread alone, but for `failed`. */
 typedef struct recorder_file {
     int descriptor;
-    strata_output_mark mark;
+    strata_descriptor_mark mark;
     _Atomic bool failed; /* a write failed: nothing is written any more. Any thread, relaxed */
     char *path;          /* a copy; constant */
     size_t filled;

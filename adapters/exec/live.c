@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/last_threads.h"
 
 #include <errno.h>
@@ -14,17 +15,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum { LOOK_AGAIN = 200 }; /* ms: between looks for a wish, which a signal handler can only note */
 
-static int listener = -1;          /* the thread's; -1: there is none, or the program has closed it */
-static struct stat listener_facts; /* constant: the descriptor may become another file of the program's */
-static _Atomic bool wished;        /* set by the signal handler */
-static pid_t owner;                /* a forked child has neither thread nor socket; constant */
+static int listener = -1;                    /* the thread's; -1: there is none, or the program has closed it */
+static strata_descriptor_mark listener_mark; /* constant: the descriptor may become another file of the program's */
+static _Atomic bool wished;                  /* set by the signal handler */
+static pid_t owner;                          /* a forked child has neither thread nor socket; constant */
 
 /* ---- signals ---- */
 
@@ -93,8 +93,7 @@ static void answer(int connection)
 
 static bool is_listener(void)
 {
-    struct stat now;
-    return fstat(listener, &now) == 0 && now.st_dev == listener_facts.st_dev && now.st_ino == listener_facts.st_ino;
+    return strata_descriptor_is_marked(listener, &listener_mark);
 }
 
 static void accept_one(void)
@@ -165,8 +164,7 @@ void exec_live_start(void)
 {
     owner = getpid();
     listener = open_listener();
-    if (listener >= 0 && fstat(listener, &listener_facts) != 0)
-        listener = -1;
+    listener_mark = strata_descriptor_mark_of(listener);
     if (start_thread())
         take_signal();
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/last_threads.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -28,14 +28,14 @@ struct exec_offer {
     CUdeviceptr address;
     size_t bytes;
     strata_pool_hold *hold;
-    struct stat *facts; /* of the parts' descriptors */
+    strata_descriptor_mark *marks; /* of the parts' descriptors */
     struct exec_offer *next;
 };
 
 /* A socket that is listened on, as its thread knows it. */
 typedef struct listening {
     int file;
-    struct stat facts;
+    strata_descriptor_mark mark;
     sigset_t before; /* signals of the thread that has started it */
 } listening;
 
@@ -64,12 +64,6 @@ bool exec_ipc_is_same_user(int connection)
     return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
-static bool is_file(int file, const struct stat *facts)
-{
-    struct stat now;
-    return fstat(file, &now) == 0 && now.st_dev == facts->st_dev && now.st_ino == facts->st_ino;
-}
-
 /* ---- answers ---- */
 
 static bool send_message(int connection, const void *bytes, size_t count, int file)
@@ -91,10 +85,10 @@ static bool send_message(int connection, const void *bytes, size_t count, int fi
 }
 
 /* A copy of a part's descriptor; -1: there is none, or it names another file by now. */
-static int copy_file(int file, const struct stat *facts)
+static int copy_file(int file, const strata_descriptor_mark *mark)
 {
     const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0 || is_file(copy, facts))
+    if (copy < 0 || strata_descriptor_is_marked(copy, mark))
         return copy;
     close(copy);
     return -1;
@@ -115,7 +109,7 @@ static exec_ipc_part *copy_parts(uint64_t number, exec_ipc_answer *answer)
     if (copies)
         *answer = (exec_ipc_answer){.count = count, .offset = parts[0].offset, .bytes = found->bytes};
     for (size_t i = 0; copies && i < count; i++)
-        copies[i] = (exec_ipc_part){parts[i].handle_bytes, copy_file(parts[i].fd, &found->facts[i])};
+        copies[i] = (exec_ipc_part){parts[i].handle_bytes, copy_file(parts[i].fd, &found->marks[i])};
     pthread_mutex_unlock(&lock);
     return copies;
 }
@@ -143,7 +137,7 @@ static void answer_request(int connection)
 /* False: the program has closed the listener's descriptor, and may have another file of that number. */
 static bool is_open(const listening *own)
 {
-    return is_file(own->file, &own->facts);
+    return strata_descriptor_is_marked(own->file, &own->mark);
 }
 
 static bool is_shortage(int error)
@@ -212,7 +206,8 @@ static bool listen_on(const char *chosen)
         return false;
     own->file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (own->file >= 0 && bind(own->file, (const struct sockaddr *)&address, length) == 0 &&
-        listen(own->file, 64) == 0 && fstat(own->file, &own->facts) == 0) {
+        listen(own->file, 64) == 0) {
+        own->mark = strata_descriptor_mark_of(own->file);
         listener = *own;
         if (start_thread(own))
             return true;
@@ -272,10 +267,10 @@ static void drop_parts(exec_offer *of)
     size_t count;
     const strata_pool_part *parts = strata_pool_hold_parts(of->hold, &count);
     for (size_t i = 0; i < count; i++)
-        if (parts[i].fd >= 0 && (!of->facts || is_file(parts[i].fd, &of->facts[i])))
+        if (parts[i].fd >= 0 && (!of->marks || strata_descriptor_is_marked(parts[i].fd, &of->marks[i])))
             close(parts[i].fd);
     strata_pool_hold_end(of->hold);
-    strata_host_free(of->facts);
+    strata_host_free(of->marks);
 }
 
 static void end(exec_offer *ended)
@@ -294,19 +289,16 @@ static strata_status export_parts(exec_device *device, const strata_block *block
     if (status != STRATA_SUCCESS)
         return status;
     const strata_pool_part *parts = strata_pool_hold_parts(now.hold, &count);
-    now.facts = strata_host_zalloc(count * sizeof *now.facts);
-    bool known = now.facts != NULL;
-    for (size_t i = 0; i < count && known; i++)
-        known = fstat(parts[i].fd, &now.facts[i]) == 0;
-    if (!known) {
-        strata_host_free(now.facts);
-        now.facts = NULL;
+    now.marks = strata_host_zalloc(count * sizeof *now.marks);
+    if (!now.marks) {
         drop_parts(&now);
         return STRATA_ERROR_OUT_OF_HOST_MEMORY;
     }
+    for (size_t i = 0; i < count; i++)
+        now.marks[i] = strata_descriptor_mark_of(parts[i].fd);
     drop_parts(of);
     of->hold = now.hold;
-    of->facts = now.facts;
+    of->marks = now.marks;
     return STRATA_SUCCESS;
 }
 
@@ -315,7 +307,7 @@ static bool has_files(const exec_offer *of)
     size_t count;
     const strata_pool_part *parts = strata_pool_hold_parts(of->hold, &count);
     for (size_t i = 0; i < count; i++)
-        if (!is_file(parts[i].fd, &of->facts[i]))
+        if (!strata_descriptor_is_marked(parts[i].fd, &of->marks[i]))
             return false;
     return true;
 }

@@ -4,6 +4,7 @@
 
 #include "adapters/exec/blind.h"
 #include "adapters/exec/uncovered.h"
+#include "core/base/descriptor_mark.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "core/base/output_file.h"
@@ -186,7 +187,7 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
 /* A duplicate, made at the start, of the descriptor that the report goes to if it has no file of its own: standard
  * error, or one that --output names. The mark tells it from another file that the program opens under its number. */
 static int kept = -1;
-static strata_output_mark kept_mark;
+static strata_descriptor_mark kept_mark;
 static pid_t owner; /* a forked child reports nothing */
 
 static bool names_descriptor(const exec_settings *settings)
@@ -204,13 +205,13 @@ void exec_report_keep_output(void)
     kept = fcntl(given, F_DUPFD_CLOEXEC, 500);
     if (kept < 0)
         kept = fcntl(given, F_DUPFD_CLOEXEC, 3);
-    kept_mark = strata_output_mark_of(kept);
+    kept_mark = strata_descriptor_mark_of(kept);
 }
 
 /* -1: the program has closed the descriptor, and may have another file there. */
 static int find_kept(void)
 {
-    return strata_output_is_marked(kept, &kept_mark) ? kept : -1;
+    return strata_descriptor_is_marked(kept, &kept_mark) ? kept : -1;
 }
 
 /* Neither waits for the reader of a pipe, nor for one that has stopped reading: the program is to end. */

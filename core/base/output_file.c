@@ -115,39 +115,6 @@ int strata_output_append(const char *path, int flags, mode_t mode)
     return descriptor;
 }
 
-/* False: the descriptor is not open. A filter of system calls may refuse statx. */
-static bool look_at_descriptor(int descriptor, strata_output_mark *mark)
-{
-    struct statx more;
-    struct stat is;
-    if (fstat(descriptor, &is) != 0)
-        return false;
-    *mark = (strata_output_mark){.device = is.st_dev, .inode = is.st_ino, .type = is.st_mode & S_IFMT};
-    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && more.stx_mask & STATX_BTIME)
-        mark->made = (struct timespec){.tv_sec = more.stx_btime.tv_sec, .tv_nsec = more.stx_btime.tv_nsec};
-    return true;
-}
-
-strata_output_mark strata_output_mark_of(int descriptor)
-{
-    strata_output_mark mark = {0};
-    const int error = errno;
-    (void)look_at_descriptor(descriptor, &mark);
-    errno = error;
-    return mark;
-}
-
-bool strata_output_is_marked(int descriptor, const strata_output_mark *mark)
-{
-    strata_output_mark now;
-    const int error = errno;
-    const bool marked = descriptor >= 0 && look_at_descriptor(descriptor, &now) && now.device == mark->device &&
-                        now.inode == mark->inode && now.type == mark->type && now.made.tv_sec == mark->made.tv_sec &&
-                        now.made.tv_nsec == mark->made.tv_nsec;
-    errno = error;
-    return marked;
-}
-
 const char *strata_output_error(int error, char *room, size_t size)
 {
     switch (error) {

@@ -3,8 +3,8 @@
 #define STRATA_CORE_BASE_OUTPUT_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
-#include <time.h>
 
 /* The open descriptor that a path names: of /dev/stdout, /dev/stderr, /dev/fd/N and /proc/self/fd/N; -1: none. It is
  * written to as it is: to open the name again fails for a socket, and starts a file from its beginning. */
@@ -22,22 +22,6 @@ int strata_output_open(const char *path, int flags, mode_t mode);
 
 /* Opens a file or pipe to append to, made if there is none, or copies the descriptor that the path names. */
 int strata_output_append(const char *path, int flags, mode_t mode);
-
-/* What a descriptor that stays open is known by. A program may close descriptors that it does not know, as daemons do,
- * and open files of its own under their numbers: those are neither written nor closed. A file system gives the inode of
- * a removed file to the next one that is made: where it tells when a file was made, the two are told apart. */
-typedef struct strata_output_mark {
-    dev_t device;
-    ino_t inode;
-    mode_t type;
-    struct timespec made; /* 0: the file system does not say */
-} strata_output_mark;
-
-/* Marks the descriptor's file; no file, if it is not open. Keeps errno. */
-strata_output_mark strata_output_mark_of(int descriptor);
-
-/* Whether the descriptor is open, and its file the marked one. Async-signal-safe, and keeps errno. */
-bool strata_output_is_marked(int descriptor, const strata_output_mark *mark);
 
 /* Words for an errno of these functions. */
 const char *strata_output_error(int error, char *room, size_t size);

@@ -5,6 +5,7 @@
  * dropped.
  *
  * An existing file is unchanged until the stack is built and there is something to write. */
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -36,11 +37,11 @@ enum {
 typedef struct file_sink {
     log_sink sink;
     log_path path;
-    int descriptor;                     /* -1: a pipe without a reader; written with files_lock held */
-    int next;                           /* file to install; -1: none; written with files_lock held */
-    strata_output_mark mark, next_mark; /* of the two files; likewise */
-    bool truncates;                     /* the file is emptied before the first write */
-    bool made;                          /* created by this sink */
+    int descriptor;                         /* -1: a pipe without a reader; written with files_lock held */
+    int next;                               /* file to install; -1: none; written with files_lock held */
+    strata_descriptor_mark mark, next_mark; /* of the two files; likewise */
+    bool truncates;                         /* the file is emptied before the first write */
+    bool made;                              /* created by this sink */
     bool csv;
     bool regular;    /* has positions, can be renamed */
     bool stuck;      /* the reader was too slow */
@@ -73,9 +74,9 @@ static void after_fork(void)
 }
 
 /* Leaves a file of the program alone that has the number. */
-static void close_if_marked(int descriptor, const strata_output_mark *mark)
+static void close_if_marked(int descriptor, const strata_descriptor_mark *mark)
 {
-    if (strata_output_is_marked(descriptor, mark))
+    if (strata_descriptor_is_marked(descriptor, mark))
         close(descriptor);
 }
 
@@ -279,7 +280,7 @@ static bool reopen_pipe(file_sink *self)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_pipe(self);
-    self->mark = strata_output_mark_of(self->descriptor);
+    self->mark = strata_descriptor_mark_of(self->descriptor);
     strata_lock_release(&files_lock);
     self->stuck = false;
     return self->descriptor >= 0;
@@ -334,7 +335,7 @@ static void go_on_in(file_sink *self, int next)
     unsigned char header[HEADER_ROOM];
     close(self->descriptor);
     self->descriptor = next;
-    self->mark = strata_output_mark_of(next);
+    self->mark = strata_descriptor_mark_of(next);
     self->end = self->retry = 0;
     count_written(self, make_header(self, header)); /* already in the file */
 }
@@ -403,7 +404,7 @@ static int open_again(const file_sink *self)
         is.st_ino != self->mark.inode)
         return -1;
     const int descriptor = log_path_open(&self->path, &regular);
-    if (strata_output_is_marked(descriptor, &self->mark))
+    if (strata_descriptor_is_marked(descriptor, &self->mark))
         return descriptor;
     if (descriptor >= 0)
         close(descriptor);
@@ -413,20 +414,20 @@ static int open_again(const file_sink *self)
 /* With files_lock held. A number that is not the next file's stays, so that the name is not taken without it. */
 static bool find_next_again(file_sink *self)
 {
-    if (self->next < 0 || strata_output_is_marked(self->next, &self->next_mark))
+    if (self->next < 0 || strata_descriptor_is_marked(self->next, &self->next_mark))
         return true;
     const int next = create_next(self);
     if (next < 0)
         return false;
     self->next = next;
-    self->next_mark = strata_output_mark_of(next);
+    self->next_mark = strata_descriptor_mark_of(next);
     return true;
 }
 
 static bool find_file_again(file_sink *self)
 {
     strata_lock_take(&files_lock);
-    if (!strata_output_is_marked(self->descriptor, &self->mark))
+    if (!strata_descriptor_is_marked(self->descriptor, &self->mark))
         self->descriptor = open_again(self);
     const bool found = self->descriptor >= 0 && find_next_again(self);
     strata_lock_release(&files_lock);
@@ -436,7 +437,7 @@ static bool find_file_again(file_sink *self)
 /* A named pipe is opened again by the next piece. */
 static bool find_pipe_again(file_sink *self)
 {
-    if (self->descriptor < 0 || strata_output_is_marked(self->descriptor, &self->mark))
+    if (self->descriptor < 0 || strata_descriptor_is_marked(self->descriptor, &self->mark))
         return true;
     lose_reader(self, EBADF);
     if (strata_output_descriptor(self->path.text) >= 0)
@@ -552,7 +553,7 @@ static void file_close(log_sink *sink, bool built)
     strata_lock_take(&files_lock);
     if (!built && self->made)
         log_path_remove(&self->path, self->descriptor);
-    if (strata_output_is_marked(self->next, &self->next_mark))
+    if (strata_descriptor_is_marked(self->next, &self->next_mark))
         drop_next(self, self->next);
     close_if_marked(self->descriptor, &self->mark);
     leave_files(self);
@@ -602,7 +603,7 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     case STRATA_LOG_EXISTING_ROTATE:
         strata_lock_take(&files_lock);
         self->next = create_next(self);
-        self->next_mark = strata_output_mark_of(self->next);
+        self->next_mark = strata_descriptor_mark_of(self->next);
         strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
             return strata_fail(STRATA_ERROR_IO,
@@ -631,7 +632,7 @@ static strata_status open_file(file_sink *self, strata_log_existing existing)
 {
     strata_lock_take(&files_lock);
     self->descriptor = open_path(self);
-    self->mark = strata_output_mark_of(self->descriptor);
+    self->mark = strata_descriptor_mark_of(self->descriptor);
     self->next_file = files;
     files = self;
     strata_lock_release(&files_lock);

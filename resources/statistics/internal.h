@@ -2,8 +2,8 @@
 #ifndef STRATA_RESOURCES_STATISTICS_INTERNAL_H
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/lock.h"
-#include "core/base/output_file.h"
 #include "core/stack/stack.h"
 #include "resources/statistics/tag_counters.h"
 
@@ -27,7 +27,7 @@ typedef struct strata_statistics {
     bool stores_facts;                         /* set when the stack is built: blocks look different in the table */
     int leaks;                                 /* constant */
     int file;                                  /* constant; -1: none */
-    strata_output_mark file_mark;              /* constant */
+    strata_descriptor_mark file_mark;          /* constant */
     bool reports;                              /* in the list; constant */
     bool reported;                             /* at exit; guarded by reporting_lock, like the list */
     struct strata_statistics *next, *previous; /* list of reporting layers */

@@ -292,7 +292,7 @@ static void gather(const char *text, size_t length, void *data)
 static strata_status report_to_file(const strata_statistics *self, const leak_list *list)
 {
     gathered to = {.writer = {.file = self->file}};
-    if (!strata_output_is_marked(self->file, &self->file_mark))
+    if (!strata_descriptor_is_marked(self->file, &self->file_mark))
         to.writer.error = EBADF; /* the program has closed it */
     strata_emitter emitter;
     strata_emitter_begin(&emitter, STRATA_FORMAT_TEXT, gather, &to);
@@ -433,7 +433,7 @@ static strata_status open_file(strata_statistics *self, const strata_statistics_
     if (status != STRATA_SUCCESS)
         return status;
     self->file = strata_output_append(file, 0, (mode_t)options->mode);
-    self->file_mark = strata_output_mark_of(self->file);
+    self->file_mark = strata_descriptor_mark_of(self->file);
     if (self->file >= 0)
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_IO, "statistics: cannot create or write file \"%.200s\": %s", file,
@@ -470,6 +470,6 @@ void strata_statistics_end_reports(strata_statistics *self)
     else
         reporting = self->next;
     strata_lock_release(&reporting_lock);
-    if (strata_output_is_marked(self->file, &self->file_mark))
+    if (strata_descriptor_is_marked(self->file, &self->file_mark))
         close(self->file);
 }
