@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -760,134 +759,6 @@ static void a_forked_child_touches_no_file(void **state)
     log_contents_free(&log);
 }
 
-/* Closes the descriptors of files whose names begin so, as a daemon closes what it does not know, and has an own file
- * with a text under each of their numbers. Returns the first number. */
-static int take_the_numbers_of(const char *file)
-{
-    char link[64], target[PATH_ROOM];
-    int first = -1;
-    const int own = open(in_folder("own.txt").text, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    const name path = in_folder(file);
-    assert_true(own >= 0 && write(own, "mine", 4) == 4);
-    for (int i = 3; i < 256; i++) {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", i);
-        const ssize_t length = readlink(link, target, sizeof target - 1);
-        target[length < 0 ? 0 : length] = '\0';
-        if (strncmp(target, path.text, strlen(path.text)) != 0)
-            continue;
-        assert_int_equal(dup2(own, i), i);
-        first = first < 0 ? i : first;
-    }
-    close(own);
-    assert_true(first >= 0);
-    return first;
-}
-
-static void check_own(int number)
-{
-    char text[16] = "";
-    assert_true(pread(number, text, sizeof text, 0) == 4 && strcmp(text, "mine") == 0);
-}
-
-static void a_program_that_closes_the_logs_descriptor_keeps_its_own_file(void **state)
-{
-    (void)state;
-    int status;
-    strata_stack *stack = make_stack("daemon.slog", ", interval=60s");
-    make_pairs(stack, 50);
-    check_ok(strata_logging_flush(strata_stack_top(stack)));
-    const int number = take_the_numbers_of("daemon.slog");
-    make_pairs(stack, 50);
-    const pid_t child = fork();
-    if (child == 0)
-        _exit(fcntl(number, F_GETFD) < 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    check_ok(strata_logging_flush(strata_stack_top(stack)));
-    check_own(number);
-    take_the_numbers_of("daemon.slog");
-    check_ok(strata_stack_destroy(stack));
-    check_own(number);
-    close(number);
-    log_contents log = read_log("daemon.slog");
-    assert_in_range(log.count, 200, 204);
-    check_pairs(log.records, 100, 0);
-    log_contents_free(&log);
-}
-
-static void a_log_whose_descriptor_and_file_are_gone_writes_nowhere(void **state)
-{
-    (void)state;
-    strata_stack *stack = make_stack("gone.slog", ", interval=60s");
-    const int number = take_the_numbers_of("gone.slog");
-    unlink(in_folder("gone.slog").text);
-    make_pairs(stack, 50);
-    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
-    check_own(number);
-    check_ok(strata_stack_destroy(stack));
-    check_own(number);
-    close(number);
-}
-
-/* The next file that is made often has the inode of the one that is gone. */
-static void a_log_whose_name_is_another_file_by_now_leaves_that_alone(void **state)
-{
-    (void)state;
-    char text[16] = "";
-    const name path = in_folder("other.slog");
-    strata_stack *stack = make_stack("other.slog", ", interval=60s");
-    const int number = take_the_numbers_of("other.slog");
-    unlink(path.text);
-    const int other = open(path.text, O_RDWR | O_CREAT | O_EXCL, 0600);
-    assert_true(other >= 0 && write(other, "another's", 9) == 9);
-    make_pairs(stack, 50);
-    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
-    check_ok(strata_stack_destroy(stack));
-    assert_true(pread(other, text, sizeof text, 0) == 9 && strcmp(text, "another's") == 0);
-    check_own(number);
-    close(number);
-    close(other);
-}
-
-/* Nor is what has its name now opened. */
-static void a_log_whose_name_is_a_pipe_by_now_leaves_that_alone(void **state)
-{
-    (void)state;
-    const name path = in_folder("piped.slog");
-    strata_stack *stack = make_stack("piped.slog", ", interval=60s");
-    const int number = take_the_numbers_of("piped.slog");
-    unlink(path.text);
-    assert_int_equal(mkfifo(path.text, 0600), 0);
-    struct pollfd reader = {.fd = open(path.text, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
-    assert_true(reader.fd >= 0);
-    make_pairs(stack, 50);
-    check_status(strata_logging_flush(strata_stack_top(stack)), STRATA_ERROR_IO);
-    check_ok(strata_stack_destroy(stack));
-    assert_int_equal(poll(&reader, 1, 0), 0); /* POLLHUP: a writer has been there */
-    check_own(number);
-    close(number);
-    close(reader.fd);
-    unlink(path.text);
-}
-
-static void a_file_that_is_there_is_kept_though_descriptors_are_closed(void **state)
-{
-    (void)state;
-    strata_stack *stack = make_stack("kept.slog", "");
-    make_pairs(stack, 10);
-    check_ok(strata_stack_destroy(stack));
-    stack = make_stack("kept.slog", ", existing=rotate");
-    const int number = take_the_numbers_of("kept.slog");
-    make_pairs(stack, 20);
-    check_ok(strata_stack_destroy(stack));
-    check_own(number);
-    log_contents before = read_log("kept.slog.1"), log = read_log("kept.slog");
-    check_pairs(before.records, 20, 0);
-    check_pairs(log.records, 40, 0);
-    log_contents_free(&before);
-    log_contents_free(&log);
-}
-
 /* A file may grow no further for a while. What was dropped then leaves a gap, and no damage. */
 static void meets_a_limit(void)
 {
@@ -960,16 +831,6 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_process_that_exits_loses_nothing, make_folder, remove_folder),
         cmocka_unit_test(a_thread_of_the_exit_is_not_taken_for_a_writer_that_has_ended),
         cmocka_unit_test_setup_teardown(a_forked_child_touches_no_file, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_program_that_closes_the_logs_descriptor_keeps_its_own_file, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_log_whose_descriptor_and_file_are_gone_writes_nowhere, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_log_whose_name_is_another_file_by_now_leaves_that_alone, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_log_whose_name_is_a_pipe_by_now_leaves_that_alone, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_though_descriptors_are_closed, make_folder,
-                                        remove_folder),
         cmocka_unit_test_setup_teardown(what_a_full_disk_refused_is_a_gap_in_a_whole_file, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

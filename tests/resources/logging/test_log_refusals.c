@@ -551,53 +551,6 @@ static void a_file_at_the_place_of_the_next_is_somebodys_unless_it_is_a_leftover
     }
 }
 
-/* ---- descriptors that the program closes ---- */
-
-/* Puts a file of the program in place of each descriptor of a file in the folder. Returns how many. */
-static size_t replace_descriptors(int own, int replaced[8])
-{
-    size_t count = 0;
-    for (int descriptor = 3; descriptor < 1024 && count < 8; descriptor++) {
-        char link[64], target[512] = "";
-        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-        if (descriptor != own && readlink(link, target, sizeof target - 1) > 0 && strstr(target, "run.slog") &&
-            dup2(own, descriptor) == descriptor)
-            replaced[count++] = descriptor;
-    }
-    return count;
-}
-
-/* As where a program closes all descriptors that it does not know, and opens others. */
-static void a_file_of_the_program_in_a_logs_place_is_neither_written_nor_closed(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < 3; kind++) { /* a new log, one that replaces a file, one with the next file ready */
-        static const char *const options[] = {"", ", existing=replace", ", existing=rotate"};
-        int replaced[8], own;
-        strata_stack *stack;
-        strata_block block;
-        write_file("mine", "mine");
-        if (kind)
-            write_file("run.slog", "older");
-        check_ok(try_stack("run.slog", options[kind], &stack));
-        assert_true((own = open(in_folder("mine").text, O_RDWR | O_CLOEXEC)) >= 0);
-        const size_t count = replace_descriptors(own, replaced);
-        assert_int_equal(count, kind == 2 ? 2 : 1);
-        strata_resource *top = strata_stack_top(stack);
-        check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 100}, &block));
-        check_ok(strata_resource_deallocate(top, &block, NULL));
-        check_ok(strata_logging_flush(strata_stack_layer(stack, "logging", 0)));
-        check_ok(strata_stack_destroy(stack));
-        check_file("mine", "mine");
-        for (size_t i = 0; i < count; i++)
-            assert_int_equal(close(replaced[i]), 0); /* not closed by Strata */
-        close(own);
-        unlink(in_folder("run.slog").text);
-        unlink(in_folder("run.slog.new").text);
-        unlink(in_folder("mine").text);
-    }
-}
-
 /* ---- names ---- */
 
 static void a_log_without_a_name_is_named_for_the_process(void **state)
@@ -886,7 +839,6 @@ int main(void)
         IN_FOLDER(a_file_that_moves_on_while_it_is_opened_is_not_taken_for_the_next),
         IN_FOLDER(a_file_that_cannot_be_looked_at_is_refused),
         IN_FOLDER(a_file_at_the_place_of_the_next_is_somebodys_unless_it_is_a_leftover),
-        IN_FOLDER(a_file_of_the_program_in_a_logs_place_is_neither_written_nor_closed),
         IN_FOLDER(a_log_without_a_name_is_named_for_the_process),
         IN_FOLDER(a_name_that_is_too_long_once_it_is_filled_in_is_refused),
         IN_FOLDER(a_relative_name_in_a_folder_that_was_removed_is_refused),
