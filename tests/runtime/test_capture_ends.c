@@ -249,20 +249,5 @@ int main(void)
         TEST_CASE(work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph),
         TEST_CASE(what_cannot_be_captured_is_refused),
     };
-    enum { RESOURCES = 4 }; /* swept; the others are decorated */
-    static const char *const stacks[] = {
-        "async",
-        "direct",
-        "pool",
-        "pool, direct",
-        "budget(limit=4GiB), logging(format=memory), statistics, pool",
-        "guard, pool",
-        "aligned, async",
-        "fallback(pool(max_size=1GiB) | direct)",
-        "binning, pool",
-    };
-    test_before_clearing = clear_away;
-    test_open_driver();
-    return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
-                       sizeof cases / sizeof cases[0]);
+    return run_graph_cases(cases, sizeof cases / sizeof cases[0]);
 }

@@ -247,20 +247,5 @@ int main(void)
         TEST_CASE(launches_wait_for_uses_of_the_blocks_that_live_in_the_pool),
         TEST_CASE(a_block_of_a_capture_outlives_its_graph_and_its_pool),
     };
-    enum { RESOURCES = 4 }; /* swept; the others are decorated */
-    static const char *const stacks[] = {
-        "async",
-        "direct",
-        "pool",
-        "pool, direct",
-        "budget(limit=4GiB), logging(format=memory), statistics, pool",
-        "guard, pool",
-        "aligned, async",
-        "fallback(pool(max_size=1GiB) | direct)",
-        "binning, pool",
-    };
-    test_before_clearing = clear_away;
-    test_open_driver();
-    return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
-                       sizeof cases / sizeof cases[0]);
+    return run_graph_cases(cases, sizeof cases / sizeof cases[0]);
 }

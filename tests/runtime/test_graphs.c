@@ -407,20 +407,5 @@ int main(void)
         TEST_CASE(print_says_what_a_graph_has),
         TEST_CASE(graphs_that_share_memory_are_launched_and_destroyed_by_several_threads),
     };
-    enum { RESOURCES = 4 }; /* swept; the others are decorated */
-    static const char *const stacks[] = {
-        "async",
-        "direct",
-        "pool",
-        "pool, direct",
-        "budget(limit=4GiB), logging(format=memory), statistics, pool",
-        "guard, pool",
-        "aligned, async",
-        "fallback(pool(max_size=1GiB) | direct)",
-        "binning, pool",
-    };
-    test_before_clearing = clear_away;
-    test_open_driver();
-    return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
-                       sizeof cases / sizeof cases[0]);
+    return run_graph_cases(cases, sizeof cases / sizeof cases[0]);
 }

@@ -3,6 +3,7 @@
 #define STRATA_TEST_GRAPHS_H
 
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 #include "core/base/error.h"
 
@@ -104,6 +105,26 @@ static inline void check_value(test_fixture *fixture, const strata_block *block,
     test_synchronize(stream);
     check_bytes(seen, value, BYTES);
     fixture->seen_used = 0;
+}
+
+/* Runs cases on owners of memory, and on layers above them. */
+static inline int run_graph_cases(const test_case *cases, size_t count)
+{
+    enum { RESOURCES = 4 }; /* swept; the others are decorated */
+    static const char *const stacks[] = {
+        "async",
+        "direct",
+        "pool",
+        "pool, direct",
+        "budget(limit=4GiB), logging(format=memory), statistics, pool",
+        "guard, pool",
+        "aligned, async",
+        "fallback(pool(max_size=1GiB) | direct)",
+        "binning, pool",
+    };
+    test_before_clearing = clear_away;
+    test_open_driver();
+    return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases, count);
 }
 
 #endif
