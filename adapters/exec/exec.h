@@ -398,9 +398,8 @@ bool exec_green_wait(CUgreenCtx green, CUevent event);
 /* Notes a capture that begins, of a stream of the context `own`. False without host memory: it must not begin. */
 bool exec_capture_note(CUstream stream, CUcontext own);
 
-/* Forgets a capture that has ended; of a default stream, the calling thread's in the context `own`. False: none is
- * known.
- */
+/* Forgets a capture that has ended; of a default stream, the calling thread's in the context `own`. False: it is not
+ * known. */
 bool exec_capture_forget(CUstream stream, CUcontext own);
 
 /* Forgets the streams and captures of a context that is gone. */

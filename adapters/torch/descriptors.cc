@@ -177,8 +177,7 @@ bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-/* While there is a shortage the connection waits, and the thread tries again. False: the socket is of no use any more.
- */
+/* While there is a shortage the connection waits, and the thread tries again. False: the socket is of no more use. */
 bool serve_next(int listener)
 {
     constexpr int look_again = 200; /* ms */

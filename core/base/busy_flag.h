@@ -42,8 +42,7 @@ static inline bool strata_busy_enter(_Atomic uint32_t *busy, const _Atomic bool 
     return strata_busy_confirm(busy, excluded);
 }
 
-/* For callers with a fallback: also fails where a full barrier would be needed. Makes no call, in builds with NDEBUG.
- */
+/* For callers with a fallback: also fails where a full barrier would be needed. With NDEBUG it makes no call. */
 static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const _Atomic bool *excluded)
 {
     atomic_store_explicit(busy, 1, memory_order_relaxed);

@@ -180,9 +180,8 @@ static const struct argp_option options[] = {
      "lines of Python code; default: 10; implies --report",
      0},
     {"output", OPTION_OUTPUT, "FILE", 0,
-     "Write the report to FILE, not to standard error; implies --report. %p in FILE is the process, %% a %. A FILE "
-     "that "
-     "exists is replaced",
+     "Write the report to FILE, not to standard error; implies --report. %p in FILE is the process, %% a %. A "
+     "FILE that exists is replaced",
      0},
     {"fail-closed", OPTION_FAIL_CLOSED, NULL, 0,
      "Where the stack cannot be built, or the program not be seen, refuse memory; default: say so and go on", 0},
