@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/stack/layers.h"
 #include "core/stack/stack_text.h"
+#include "resources/fused/fused.h"
 
 static const strata_layer *const builtin[] = {
     &strata_async_layer,
@@ -33,6 +34,7 @@ strata_status strata_builtin_register(void)
     strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS || registered)
         return status;
+    strata_fused_offer();
     for (size_t i = 0; i < sizeof builtin / sizeof builtin[0] && status == STRATA_SUCCESS; i++)
         status = strata_layer_add(builtin[i], true);
     if (status == STRATA_SUCCESS)

@@ -385,18 +385,26 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* Retires a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. The
- * entry is its slot's. False: take the slow path, which also knows pins of an earlier generation. The word is read
- * before the facts, lest they be the previous block's, and changed after them, which fails if they were the next
- * block's. */
+/* Whether the entry is that of a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or
+ * STRATA_WORD_KEPT. Then strata_entry_try_retire with *word retires it, unless it has changed since; the uses that
+ * ended before are in its points. The word is read before the facts, lest they be the previous block's, and changed
+ * after them, which fails if they were the next block's. */
+static inline bool strata_entry_may_retire(const strata_table *table, const strata_entry *entry,
+                                           const strata_block *block, uint64_t mark, uint64_t *word)
+{
+    const uint64_t generation = block->id.generation;
+    *word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
+    return generation < STRATA_GENERATION_LAST && atomic_load_explicit(&entry->word, memory_order_acquire) == *word &&
+           !atomic_load_explicit(&entry->own_pins, memory_order_acquire) && strata_entry_has_facts(table, entry, block);
+}
+
+/* Retires such a block. The entry is its slot's. False: take the slow path, which also knows pins of an earlier
+ * generation. */
 static inline bool strata_entry_retire_found(const strata_table *table, strata_entry *entry, const strata_block *block,
                                              uint64_t mark)
 {
-    const uint64_t generation = block->id.generation;
-    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
-    return generation < STRATA_GENERATION_LAST && atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
-           !atomic_load_explicit(&entry->own_pins, memory_order_acquire) &&
-           strata_entry_has_facts(table, entry, block) && strata_entry_try_retire(entry, &word);
+    uint64_t word;
+    return strata_entry_may_retire(table, entry, block, mark, &word) && strata_entry_try_retire(entry, &word);
 }
 
 /* As strata_entry_retire_found, of a block whose entry is looked up. NULL: take the slow path. */

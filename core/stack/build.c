@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
+#include "core/stack/fuse.h"
 #include "core/stack/neighbours.h"
 #include "core/stack/regions.h"
 #include "core/stack/stack.h"
@@ -195,6 +196,8 @@ static uint32_t find_facts(const layer_list *list)
     return from;
 }
 
+void (*strata_fuse_operations)(strata_resource *top, strata_resource_ops *ops);
+
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -240,6 +243,8 @@ static void connect(strata_stack *stack, const layer_list *list)
         if (stack->ops[i].owns_internally)
             stack->internal_owners[stack->internal_owner_count++] = stack->layers[i];
     strata_fill_top_allocate(stack->layers[0], &stack->ops[0]);
+    if (strata_fuse_operations)
+        strata_fuse_operations(stack->layers[0], &stack->ops[0]);
     stack->reporter = find_reporter(stack, list);
     strata_stack_announce_regions(stack);
 }

@@ -84,17 +84,16 @@ static strata_status top_deallocate(strata_resource *top, const strata_block *bl
 
 /* Replaces an operation, unless it is a plain one, which calls another operation of the table that is replaced. If a
  * region ends twice, the second end has no effect. */
-#define ANNOUNCE(op, plain, other)                    \
-    do {                                              \
-        stack->unannounced.op = ops->op;              \
-        if (ops->op != (plain) && ops->op != (other)) \
-            ops->op = op;                             \
+#define ANNOUNCE(op, plain, other)                                 \
+    do {                                                           \
+        stack->unannounced.op = ops->op;                           \
+        if (announces && ops->op != (plain) && ops->op != (other)) \
+            ops->op = op;                                          \
     } while (0)
 
 void strata_stack_announce_regions(strata_stack *stack)
 {
-    if (!strata_driver_regions.begin)
-        return;
+    const bool announces = strata_driver_regions.begin != NULL;
     strata_resource_ops *ops = &stack->ops[0];
     ANNOUNCE(allocate, NULL, NULL);
     ANNOUNCE(deallocate, NULL, NULL);

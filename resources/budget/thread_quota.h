@@ -69,12 +69,27 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
     return NULL;
 }
 
-/* Gives bytes back to such a base. False: unchanged, the slow path is needed. */
-static inline __attribute__((always_inline)) bool budget_release_fast(const strata_budget_account *account,
-                                                                      uint64_t bytes)
+/* As budget_charge_fast, for a charge that nothing can undo: none is in flight. False: unchanged. */
+static inline __attribute__((always_inline)) bool budget_charge_done(const strata_budget_account *account,
+                                                                     budget_slot *slot, uint64_t bytes)
 {
-    budget_slot *slot = strata_per_thread_if_present(&account->slots);
-    if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
+    if (__builtin_expect(!budget_slot_enter(account, slot), 0))
+        return false;
+    const uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
+    const bool fits = quota >= bytes;
+    if (__builtin_expect(fits, 1)) {
+        atomic_store_explicit(&slot->quota, quota - bytes, memory_order_relaxed);
+        budget_count_step(slot);
+    }
+    budget_slot_leave(slot);
+    return fits;
+}
+
+/* Gives bytes back to such a base, in the thread's slot. False: unchanged, the slow path is needed. */
+static inline __attribute__((always_inline)) bool budget_release_in(const strata_budget_account *account,
+                                                                    budget_slot *slot, uint64_t bytes)
+{
+    if (__builtin_expect(!budget_slot_enter(account, slot), 0))
         return false;
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
     bool keeps = !account->soft && quota <= atomic_load_explicit(&slot->most, memory_order_relaxed);
@@ -82,6 +97,14 @@ static inline __attribute__((always_inline)) bool budget_release_fast(const stra
         atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
     budget_slot_leave(slot);
     return keeps;
+}
+
+/* As budget_release_in; false also without a slot. */
+static inline __attribute__((always_inline)) bool budget_release_fast(const strata_budget_account *account,
+                                                                      uint64_t bytes)
+{
+    budget_slot *slot = strata_per_thread_if_present(&account->slots);
+    return __builtin_expect(slot != NULL, 1) && budget_release_in(account, slot, bytes);
 }
 
 /* ---- slow path ---- */

@@ -6,7 +6,7 @@
 #include "core/stack/calls.h"
 #include "core/stack/default_operations.h"
 #include "core/streams/known_streams.h"
-#include "resources/logging/internal.h"
+#include "resources/logging/lines.h"
 
 /* ---- lines ---- */
 
@@ -20,17 +20,12 @@ static inline block_facts *facts_in(const strata_resource *resource, strata_entr
     return (block_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
-static inline uint32_t stream_number(uint16_t number, uint32_t incarnation)
-{
-    return incarnation << 16 | number;
-}
-
 /* A stream's id in the log; 0 for an unknown one, which only the driver can identify. */
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     return timeline
-               ? stream_number(timeline->number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed))
+               ? log_stream_number(timeline->number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed))
                : 0;
 }
 
@@ -48,30 +43,14 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
 
 static inline uint32_t alloc_stream_id(const strata_entry *entry)
 {
-    return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
-                         atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
+    return log_stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
+                             atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
 }
 
-static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned flags, uint64_t generation)
-{
-    return generation << LOG_WHAT_GENERATION | (uint64_t)flags << LOG_WHAT_FLAGS | (uint64_t)kind << LOG_WHAT_KIND |
-           ((unsigned)status < 0xff ? (unsigned)status : 0xffu);
-}
-
-_Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
-
-/* A line's word of place, for a slot in the table. Stores alignment 0 as 1. */
-static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
-{
-    const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
-    return (uint64_t)tag << LOG_WHERE_TAG | (uint64_t)slot << LOG_WHERE_SLOT | (uint64_t)access << LOG_WHERE_ACCESS |
-           logarithm;
-}
-
-/* As where_in_table, for any slot: larger ones come from invalid ids. */
+/* As log_where, for any slot: larger ones come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
-    return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
+    return log_where(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
 }
 
 static inline uint32_t units_of(uint64_t ticks)
@@ -99,15 +78,6 @@ static inline bool enter(logging *self, recorded_call *call)
     call->begun = self->duration ? strata_timestamp_now() : 0;
     call->before = call->ring->state;
     return true;
-}
-
-/* The ring for the fast path: no durations, not nested. NULL: take the slow path. */
-static inline log_ring *fast_ring(logging *self)
-{
-    if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
-        return NULL;
-    log_ring *ring = log_ring_fast(&self->writer.rings);
-    return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
 /* Begins a recorded call. Not of a free, whose line comes first. */
@@ -191,7 +161,7 @@ static inline void record_made(logging *self, const recorded_call *call, const s
     line->address = made->address;
     line->requested = request->bytes;
     line->bytes = made->bytes;
-    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, duration_flag(self), made->id.generation);
+    line->what = log_what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, duration_flag(self), made->id.generation);
     line->where = where(request->tag, made->id.slot, STRATA_ACCESS_NONE, request->alignment);
     publish(call);
 }
@@ -206,7 +176,7 @@ static __attribute__((cold)) void record_refused(logging *self, const recorded_c
     line->stream_id = stream_id(self, request->stream);
     line->address = line->bytes = 0;
     line->requested = request->bytes;
-    line->what = what(STRATA_LOG_ALLOCATE, status, duration_flag(self), 0);
+    line->what = log_what(STRATA_LOG_ALLOCATE, status, duration_flag(self), 0);
     line->where = where(request->tag, 0, STRATA_ACCESS_NONE, request->alignment);
     publish(call);
 }
@@ -256,14 +226,7 @@ static inline __attribute__((always_inline)) strata_made record_fast(log_ring *r
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     log_line *line = &ring->lines[stored & ring->mask];
-    line->stamp = stamp;
-    line->stream = (uint64_t)(uintptr_t)stream;
-    line->address = block->address;
-    line->requested = requested;
-    line->bytes = block->bytes;
-    line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, block->id.generation);
-    line->where = where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, alignment);
-    line->stream_alone = alloc_stream_id(entry);
+    log_fill_made(line, stamp, block, requested, stream, tag, alignment, alloc_stream_id(entry));
     ring->stored = stored + 1;
     log_ring_publish_line(ring, line);
     return (strata_made){STRATA_SUCCESS, entry};
@@ -274,7 +237,7 @@ static inline __attribute__((always_inline)) strata_made allocate(logging *self,
                                                                   strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
-    log_ring *ring = fast_ring(self);
+    log_ring *ring = logging_fast_ring(self);
     if (__builtin_expect(!ring, 0))
         return allocate_slow(self, request, out);
     ring->unstamped = ring->stored;
@@ -314,7 +277,7 @@ static strata_made logging_allocate_plain(strata_resource *resource, size_t byte
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    log_ring *ring = fast_ring(self);
+    log_ring *ring = logging_fast_ring(self);
     if (__builtin_expect(!ring, 0))
         return allocate_plain_slow(self, bytes, stream, out);
     ring->unstamped = ring->stored;
@@ -343,19 +306,7 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     const strata_entry *entry = entry_of(&self->resource, block->id);
     if (__builtin_expect(!entry, 0))
         return where(block->tag, block->id.slot, access, 0);
-    return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
-}
-
-static inline void fill_free(log_line *line, uint64_t stamp, const strata_block *block, CUstream stream, uint64_t place,
-                             uint32_t stream_number)
-{
-    line->stamp = stamp;
-    line->stream = (uint64_t)(uintptr_t)stream;
-    line->address = block->address;
-    line->requested = block->requested;
-    line->bytes = block->bytes;
-    line->where = place;
-    line->stream_alone = stream_number;
+    return log_where(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
 static __attribute__((noinline)) strata_status deallocate_slow(logging *self, const strata_block *block,
@@ -372,8 +323,8 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
     const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
     if (__builtin_expect(line != NULL, 1))
-        fill_free(line, self->duration ? call.begun : strata_timestamp_now(), block, stream,
-                  where_is(self, block, STRATA_ACCESS_NONE), freeing_stream_id(self, ring, stream));
+        log_fill_free(line, self->duration ? call.begun : strata_timestamp_now(), block, stream,
+                      where_is(self, block, STRATA_ACCESS_NONE), freeing_stream_id(self, ring, stream));
     if (__builtin_expect(call.before && line, 0))
         stamp_reports(ring, reported, line->stamp);
     if (__builtin_expect(!call.before || line, 1))
@@ -397,7 +348,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
         if (__builtin_expect(!good, 0)) /* the entry may be another block's */
             line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
         const unsigned flags = duration_flag(self) | (good && freed ? STRATA_LOG_FLAG_COMPLETE : 0);
-        line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
+        line->what = log_what(STRATA_LOG_DEALLOCATE, status, flags, generation);
         if (self->duration)
             line->duration = units_of(after - line->stamp);
     }
@@ -414,16 +365,9 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     if (ring->stored != ring->unstamped)
         stamp_reports(ring, ring->stored, strata_timestamp_now());
     const unsigned flags = result == STRATA_SUCCESS && complete ? STRATA_LOG_FLAG_COMPLETE : 0;
-    line->what = what(STRATA_LOG_DEALLOCATE, result, flags, block->id.generation);
+    line->what = log_what(STRATA_LOG_DEALLOCATE, result, flags, block->id.generation);
     log_ring_publish(ring);
     return status;
-}
-
-/* The ring for a fast free, with room; NULL: take the slow path. */
-static inline log_ring *freeing_ring(logging *self)
-{
-    log_ring *ring = fast_ring(self);
-    return __builtin_expect(ring && ring->stored != ring->limit, 1) ? ring : NULL;
 }
 
 /* Writes a free's line, but for its result, before the call: stamps ascend. */
@@ -432,7 +376,7 @@ static inline log_line *begin_free(log_ring *ring, const strata_block *block, CU
 {
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->unstamped = ++ring->stored;
-    fill_free(line, strata_timestamp_simple(), block, stream, place, stream_number);
+    log_fill_free(line, strata_timestamp_simple(), block, stream, place, stream_number);
     ring->state = LOG_INSIDE | LOG_FREE_OPEN;
     ring->freeing = (log_freeing){block->id.generation, block->id.slot};
     return line;
@@ -447,7 +391,7 @@ static inline strata_status end_free(log_ring *ring, log_line *line, const strat
     if (__builtin_expect(!good || ring->stored != ring->unstamped, 0))
         return finish_free(ring, line, block, status, complete);
     line->what =
-        what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
+        log_what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
     log_ring_publish_line(ring, line);
     return status;
 }
@@ -455,7 +399,7 @@ static inline strata_status end_free(log_ring *ring, log_line *line, const strat
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = freeing_ring(self);
+    log_ring *ring = logging_freeing_ring(self);
     if (__builtin_expect(!ring, 0))
         return deallocate_slow(self, block, stream);
     log_line *line = begin_free(ring, block, stream, where_is(self, block, STRATA_ACCESS_NONE),
@@ -467,15 +411,15 @@ static strata_status logging_deallocate_own(strata_resource *resource, const str
                                             strata_timeline *timeline)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = freeing_ring(self);
+    log_ring *ring = logging_freeing_ring(self);
     if (__builtin_expect(!ring, 0))
         return atomic_load_explicit(&self->enabled, memory_order_relaxed)
                    ? strata_deallocate_plainly(resource, block, entry, timeline)
                    : resource->upstream->ops->deallocate_own(resource->upstream, block, entry, timeline);
     const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
-    log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
-                                stream_number(timeline->number, incarnation));
+    log_line *line = begin_free(ring, block, block->stream, log_where(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
+                                log_stream_number(timeline->number, incarnation));
     return end_free(ring, line, block,
                     resource->upstream->ops->deallocate_own(resource->upstream, block, entry, timeline));
 }
@@ -493,7 +437,7 @@ static inline void record_use(logging *self, const recorded_call *call, strata_l
     line->address = block->address;
     line->requested = block->requested;
     line->bytes = block->bytes;
-    line->what = what(kind, status, duration_flag(self), block->id.generation);
+    line->what = log_what(kind, status, duration_flag(self), block->id.generation);
     line->where = place;
     publish(call);
 }
@@ -548,7 +492,7 @@ static void record_whole(logging *self, const recorded_call *call, strata_log_ki
     line->address = 0;
     line->requested = asked;
     line->bytes = bytes;
-    line->what = what(kind, status, duration_flag(self), 0);
+    line->what = log_what(kind, status, duration_flag(self), 0);
     line->where = 0;
     publish(call);
 }
@@ -614,8 +558,8 @@ static void logging_graph_event(strata_resource *resource, const strata_graph_ev
     line->address = 0;
     line->requested = event->nodes;
     line->bytes = event->bytes;
-    line->what = what(kinds[event->kind], event->status, 0, 0);
-    line->where = where_in_table(event->name, 0, STRATA_ACCESS_NONE, 0);
+    line->what = log_what(kinds[event->kind], event->status, 0, 0);
+    line->where = log_where(event->name, 0, STRATA_ACCESS_NONE, 0);
     publish(&call);
 }
 
@@ -652,8 +596,8 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         .address = block.address,
         .requested = block.requested,
         .bytes = completion->bytes,
-        .what = what(reused ? STRATA_LOG_REUSED : STRATA_LOG_COMPLETED, STRATA_SUCCESS,
-                     completion->last ? STRATA_LOG_FLAG_LAST : 0, completion->id.generation),
+        .what = log_what(reused ? STRATA_LOG_REUSED : STRATA_LOG_COMPLETED, STRATA_SUCCESS,
+                         completion->last ? STRATA_LOG_FLAG_LAST : 0, completion->id.generation),
         .where = where(entry ? atomic_load_explicit(&entry->tag, memory_order_relaxed) : 0, completion->id.slot,
                        STRATA_ACCESS_NONE, 0),
     };

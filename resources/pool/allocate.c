@@ -2,8 +2,8 @@
  * thread's word. Other requests go to find.c. */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
+#include "resources/pool/hit.h"
 #include "resources/pool/operations.h"
-#include "resources/pool/thread_cache.h"
 
 enum { MOST_ALIGNMENT = 1 << 30 };
 
@@ -55,18 +55,6 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
     return status;
 }
 
-static inline __attribute__((always_inline)) void
-publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const strata_timeline *timeline,
-              uint64_t origin, bool known, uint64_t granules, const strata_request *request, strata_block *out)
-{
-    const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
-    if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* layers have bytes of their own */
-        strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
-    strata_entry_publish_again(self->heap.table, entry, slot, origin,
-                               strata_entry_beginning(incarnation, POOL_GRANULE, known), POOL_GRANULE, request, out);
-    pool_count_hit(local, granules * POOL_GRANULE);
-}
-
 /* Makes a block for an unknown stream from its cache; false: it has none that fits. The extent's point is the block's
  * first, and an event covers it. */
 static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
@@ -80,7 +68,8 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     if (!entry)
         return false;
     cache->live_blocks++;
-    publish_again(self, local, entry, slot, cache->timeline, cache->origin, false, granules, request, out);
+    pool_zero_layers(self, entry);
+    pool_publish_again(self, local, entry, slot, cache->timeline, cache->origin, false, granules, request, out);
     return true;
 }
 
@@ -169,17 +158,6 @@ static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool
     return status == STRATA_SUCCESS ? allocate_from_heap(self, local, request, stream, out) : status;
 }
 
-static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_thread_cache *local,
-                                                                 strata_entry *entry, uint32_t slot,
-                                                                 const pool_stream_cache *cache, uint64_t granules,
-                                                                 const strata_request *request, strata_block *out)
-{
-    const strata_timeline *timeline = cache->timeline;
-    const uint64_t origin = cache->origin;
-    atomic_store_explicit(&entry->last_write, pool_stream_cache_now(cache), memory_order_relaxed);
-    publish_again(self, local, entry, slot, timeline, origin, true, granules, request, out);
-}
-
 static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
                                                                   strata_block *out)
 {
@@ -195,7 +173,8 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     strata_entry *entry = cache ? pool_stream_cache_take(self, local, cache, granules, &slot) : NULL;
     if (!entry)
         return allocate_slow(self, request, out);
-    make_for_known(self, local, entry, slot, cache, granules, request, out);
+    pool_zero_layers(self, entry);
+    pool_make_for_known(self, local, entry, slot, cache, granules, request, out);
     return STRATA_SUCCESS;
 }
 
@@ -217,12 +196,17 @@ static inline __attribute__((always_inline)) strata_entry *take_fast(pool *self,
     pool_stream_cache *cache = pool_stream_cache_at(local, request->stream);
     if (__builtin_expect(!cache || !pool_thread_cache_try_enter(self, local), 0))
         return NULL;
+    pool_bin *bin = pool_bin_for(cache, request->bytes);
+    if (__builtin_expect(!bin, 0)) {
+        pool_thread_cache_leave(local);
+        return NULL;
+    }
     uint32_t slot;
-    uint64_t granules;
-    strata_entry *entry = pool_bin_take_for(&self->heap, cache, request->bytes, &granules, &slot);
+    const uint64_t granules = bin->granules;
+    strata_entry *entry = pool_bin_pop(&self->heap, cache, bin, &slot);
     pool_thread_cache_leave(local);
-    if (__builtin_expect(entry != NULL, 1))
-        make_for_known(self, local, entry, slot, cache, granules, request, out);
+    pool_zero_layers(self, entry);
+    pool_make_for_known(self, local, entry, slot, cache, granules, request, out);
     return entry;
 }
 
@@ -256,19 +240,10 @@ strata_made pool_allocate_plain(strata_resource *resource, size_t bytes, CUstrea
                                               : make_plain_elsewhere((pool *)resource, bytes, stream, out);
 }
 
-static __attribute__((noinline)) strata_status top_allocate_elsewhere(pool *self, size_t bytes, CUstream stream,
-                                                                      strata_block *out)
-{
-    const strata_status status = allocate_elsewhere(self, &(strata_request){.bytes = bytes, .stream = stream}, out);
-    if (status != STRATA_SUCCESS)
-        *out = (strata_block){0};
-    return status;
-}
-
 strata_status pool_top_allocate(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream}; /* stays in registers */
     const strata_entry *entry = take_fast((pool *)resource, &request, out);
     return __builtin_expect(entry != NULL, 1) ? STRATA_SUCCESS
-                                              : top_allocate_elsewhere((pool *)resource, bytes, stream, out);
+                                              : make_plain_elsewhere((pool *)resource, bytes, stream, out).status;
 }

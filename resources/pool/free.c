@@ -8,8 +8,8 @@
 #include "core/stack/own_stream_free.h"
 #include "core/streams/stream_wait.h"
 #include "core/streams/timeline.h"
+#include "resources/pool/hit.h"
 #include "resources/pool/operations.h"
-#include "resources/pool/thread_cache.h"
 
 /* Member by member: as one value it would be put together in registers first. */
 static inline void report_to_layers(pool *self, const strata_block *block)
@@ -192,16 +192,6 @@ static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *l
     pool_decay_step_if_due(self);
 }
 
-static inline bool alloc_stream_was_known(const strata_entry *entry)
-{
-    return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
-}
-
-static inline uint16_t last_timeline(const strata_entry *entry)
-{
-    return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
-}
-
 /* Frees a block that one other stream used, on a known stream: the memory waits for both, without a query. */
 static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
@@ -220,22 +210,12 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-/* Ends a block whose memory waits for the freeing stream alone: the free counts as a write, at `now`. */
-static inline void end_used_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
-                                  strata_point now)
-{
-    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
-    atomic_store_explicit(&entry->word, block->id.generation << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED,
-                          memory_order_release);
-    pool_count_live(local, -(int64_t)block->bytes, -1);
-}
-
 /* As keep_used_block, for a block whose free the layers above were already told of. */
 static inline __attribute__((always_inline)) void
 keep_reported_block(pool *self, pool_thread_cache *local, strata_timeline *timeline, pool_stream_cache *cache,
                     strata_entry *entry, const strata_block *block, strata_point now, CUstream handle)
 {
-    end_used_block(local, entry, block, now);
+    pool_end_used_block(local, entry, block, now);
     bool kept = cache && pool_thread_cache_enter(self, local);
     if (kept) {
         kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
@@ -256,11 +236,11 @@ static void keep_used_block(pool *self, pool_thread_cache *local, strata_timelin
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
-    if (strata_timeline_is_early(timeline) || !alloc_stream_was_known(entry))
+    if (strata_timeline_is_early(timeline) || !pool_stream_was_known(entry))
         return free_slow(self, entry, block, handle);
     pool_stream_cache_open(self, local, timeline);
     pool_stream_cache *cache = pool_stream_cache_find(local, timeline, handle);
-    if (last_timeline(entry) != timeline->number)
+    if (pool_last_timeline(entry) != timeline->number)
         return free_foreign(self, local, entry, block, timeline, handle);
     keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                     handle);
@@ -270,7 +250,7 @@ static strata_status free_known(pool *self, pool_thread_cache *local, strata_ent
 static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_entry *entry)
 {
     const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
-    if (alloc_stream_was_known(entry))
+    if (pool_stream_was_known(entry))
         return;
     if (__builtin_expect(timeline == cache->timeline->number, 1))
         cache->live_blocks--;
@@ -284,7 +264,7 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
 {
     uint64_t id;
     pool_stream_cache *cache = pool_stream_cache_of_unknown_at(local, handle, &id);
-    if (__builtin_expect(!cache || last_timeline(entry) != cache->timeline->number, 0))
+    if (__builtin_expect(!cache || pool_last_timeline(entry) != cache->timeline->number, 0))
         return free_slow(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
     const strata_point now = strata_timeline_now(cache->timeline);
@@ -295,20 +275,12 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
     return STRATA_SUCCESS;
 }
 
-/* Whether a block was used on one stream alone, and no free waits for a capture. */
-static inline bool is_fast_free(const pool *self, const strata_entry *entry)
-{
-    return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
-             (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed)) &&
-           !strata_capture_frees_any(&self->resource.stack->capture_frees);
-}
-
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
                                                             CUstream handle)
 {
     pool_thread_cache *local = pool_thread_cache_self(self);
     if (!local || handle == STRATA_STREAM_GONE || block->id.generation == STRATA_GENERATION_LAST ||
-        !is_fast_free(self, entry))
+        !pool_is_fast_free(self, entry))
         return free_slow(self, entry, block, handle);
     strata_timeline *timeline = strata_known_timeline(self->device, handle);
     return timeline ? free_known(self, local, entry, block, timeline, handle)
@@ -330,7 +302,7 @@ static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thr
                                                             const strata_block *block, uint32_t slot, strata_point now)
 {
     const size_t bytes = block->bytes;
-    end_used_block(local, entry, block, now);
+    pool_end_used_block(local, entry, block, now);
     const bool kept = pool_bin_put(self, cache, entry, slot, bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     return kept;
@@ -341,12 +313,12 @@ static inline __attribute__((always_inline)) strata_status
 free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool reports)
 {
     pool_thread_cache *local = pool_thread_cache_if_present(self);
-    if (__builtin_expect(!local || !is_fast_free(self, entry), 0))
+    if (__builtin_expect(!local || !pool_is_fast_free(self, entry), 0))
         return free_retired(self, entry, block, handle);
     pool_stream_cache *cache = pool_stream_cache_at(local, handle);
-    if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
+    if (__builtin_expect(!cache || !pool_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
-    if (__builtin_expect(last_timeline(entry) != cache->timeline->number, 0))
+    if (__builtin_expect(pool_last_timeline(entry) != cache->timeline->number, 0))
         return free_foreign(self, local, entry, block, cache->timeline, handle);
     if (reports)
         report_to_layers(self, block);
@@ -405,24 +377,6 @@ static __attribute__((noinline)) strata_status free_retired_own(pool *self, stra
     return status;
 }
 
-/* A retired block's cache, entered, if nothing stands in the way of its fast free. *local: the thread's. */
-static inline __attribute__((always_inline)) pool_stream_cache *enter_own(pool *self, const strata_entry *entry,
-                                                                          const strata_timeline *timeline,
-                                                                          CUstream handle, pool_thread_cache **local,
-                                                                          strata_point *now)
-{
-    pool_thread_cache *here = *local = pool_thread_cache_if_present(self);
-    if (__builtin_expect(!here || !is_fast_free(self, entry), 0))
-        return NULL;
-    pool_stream_cache *cache = pool_stream_cache_of(here, timeline);
-    if (__builtin_expect(!cache, 0))
-        return NULL;
-    *now = pool_stream_cache_now(cache);
-    const bool own = strata_timeline_is_late(timeline, handle) && alloc_stream_was_known(entry) &&
-                     last_timeline(entry) == timeline->number;
-    return __builtin_expect(own && pool_thread_cache_try_enter(self, here), 1) ? cache : NULL;
-}
-
 static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_thread_cache *local,
                                                              strata_timeline *timeline, CUstream handle, uint32_t slot,
                                                              strata_status status)
@@ -431,23 +385,33 @@ static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_th
     return status;
 }
 
+/* Ends a retired block of the cache's stream and keeps its memory: `done`. Every call is a tail call. */
+static inline __attribute__((always_inline)) strata_status
+keep_own(pool *self, pool_thread_cache *local, pool_stream_cache *cache, strata_entry *entry, const strata_block *block,
+         strata_point now, strata_status done,
+         strata_status (*otherwise)(pool *self, strata_entry *entry, const strata_block *block))
+{
+    if (__builtin_expect(!pool_is_own_free(self, entry, cache->timeline) || !pool_thread_cache_try_enter(self, local),
+                         0))
+        return otherwise(self, entry, block);
+    const uint32_t slot = block->id.slot;
+    const CUstream handle = block->stream;
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
+        return keep_own_slow(self, local, cache->timeline, handle, slot, done);
+    return done;
+}
+
 /* The layers above learn of the completion by what this returns. */
 strata_status pool_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
                                   strata_timeline *timeline)
 {
     pool *self = (pool *)resource;
-    if (__builtin_expect(!strata_entry_retire_found(strata_resource_table(resource), entry, block, 0), 0))
-        return strata_deallocate_plainly(resource, block, entry, timeline);
-    pool_thread_cache *local;
+    pool_thread_cache *local = pool_thread_cache_if_present(self);
     strata_point now;
-    const CUstream handle = block->stream;
-    pool_stream_cache *cache = enter_own(self, entry, timeline, handle, &local, &now);
-    if (__builtin_expect(!cache, 0))
-        return free_retired_own(self, entry, block);
-    const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
-        return keep_own_slow(self, local, timeline, handle, slot, STRATA_FREE_COMPLETE);
-    return STRATA_FREE_COMPLETE;
+    pool_stream_cache *cache = local ? pool_own_cache(local, entry, block->stream, &now) : NULL;
+    if (__builtin_expect(!cache || !strata_entry_retire_found(self->heap.table, entry, block, 0), 0))
+        return strata_deallocate_plainly(resource, block, entry, timeline);
+    return keep_own(self, local, cache, entry, block, now, STRATA_FREE_COMPLETE, free_retired_own);
 }
 
 static __attribute__((noinline)) strata_status top_free_retired(pool *self, strata_entry *entry,
@@ -457,25 +421,8 @@ static __attribute__((noinline)) strata_status top_free_retired(pool *self, stra
     return strata_ends_without_driver(status) ? strata_free_after_reset(&self->resource, block) : status;
 }
 
-/* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose
- * table of timelines need not be read, since a cache has its timeline. NULL also if the thread has no such cache.
- * *now: the stream's point before it was seen to be known. */
-static inline __attribute__((always_inline)) pool_stream_cache *
-own_cache(const pool_thread_cache *local, const strata_entry *entry, CUstream handle, strata_point *now)
-{
-    const uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
-    pool_stream_cache *cache = local->caches[number % POOL_STREAM_CACHES];
-    if (__builtin_expect(!cache, 0))
-        return NULL;
-    const strata_timeline *timeline = cache->timeline;
-    *now = pool_stream_cache_now(cache);
-    const bool own = timeline->number == number && strata_entry_is_incarnation(entry, timeline) &&
-                     strata_timeline_is_late(timeline, handle);
-    return __builtin_expect(own, 1) ? cache : NULL;
-}
-
 /* strata_top_deallocate_plainly and pool_deallocate_own in one. An empty block names no table, and goes the plain way.
- * Every call is a tail call. */
+ */
 strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block)
 {
     pool *self = (pool *)resource;
@@ -484,18 +431,10 @@ strata_status pool_top_deallocate(strata_resource *resource, const strata_block 
         return strata_top_deallocate_plainly(resource, block);
     const strata_table *table = self->heap.table;
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const CUstream handle = block->stream;
     strata_point now;
-    pool_stream_cache *cache = __builtin_expect(entry != NULL, 1) ? own_cache(local, entry, handle, &now) : NULL;
+    pool_stream_cache *cache =
+        __builtin_expect(entry != NULL, 1) ? pool_own_cache(local, entry, block->stream, &now) : NULL;
     if (__builtin_expect(!cache || !strata_entry_retire_found(table, entry, block, 0), 0))
         return strata_top_deallocate_plainly(resource, block);
-    strata_timeline *timeline = cache->timeline;
-    const bool own =
-        is_fast_free(self, entry) && alloc_stream_was_known(entry) && last_timeline(entry) == timeline->number;
-    if (__builtin_expect(!own || !pool_thread_cache_try_enter(self, local), 0))
-        return top_free_retired(self, entry, block);
-    const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
-        return keep_own_slow(self, local, timeline, handle, slot, STRATA_SUCCESS);
-    return STRATA_SUCCESS;
+    return keep_own(self, local, cache, entry, block, now, STRATA_SUCCESS, top_free_retired);
 }

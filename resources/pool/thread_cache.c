@@ -162,9 +162,8 @@ strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_
 {
     if (!pool_thread_cache_enter(self, local))
         return NULL;
-    strata_entry *entry = pool_bin_take(&self->heap, cache, granules, slot);
-    if (!entry)
-        entry = take_large(self, cache, granules, slot);
+    pool_bin *bin = pool_bin_for(cache, granules * POOL_GRANULE);
+    strata_entry *entry = bin ? pool_bin_pop(&self->heap, cache, bin, slot) : take_large(self, cache, granules, slot);
     pool_thread_cache_leave(local);
     return entry;
 }

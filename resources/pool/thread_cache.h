@@ -217,39 +217,43 @@ static inline strata_entry *pool_bin_pop(const pool_heap *heap, pool_stream_cach
     return entry;
 }
 
-static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
-                                          uint32_t *slot)
-{
-    pool_bin *bin = pool_bin_of(cache, granules);
-    return __builtin_expect(bin->granules == granules && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
-}
-
-/* Takes an extent for a request; NULL: none. A class's bin has extents of one size, perhaps too small a one. */
-static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream_cache *cache, uint64_t bytes,
-                                              uint64_t *granules, uint32_t *slot)
+/* The bin that has extents for a request; NULL: none. A class's bin has extents of one size, perhaps too small a one.
+ */
+static inline pool_bin *pool_bin_for(pool_stream_cache *cache, uint64_t bytes)
 {
     const uint64_t before = (bytes - 1) / POOL_GRANULE;
-    if (__builtin_expect(before >= POOL_CLASSED, 0))
-        return pool_bin_take(heap, cache, *granules = before + 1, slot);
-    pool_bin *bin = pool_class_bin(cache, before);
-    *granules = bin->granules;
-    return __builtin_expect(bin->granules > before && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
+    const bool classed = __builtin_expect(before < POOL_CLASSED, 1);
+    pool_bin *bin = classed ? pool_class_bin(cache, before) : pool_bin_of(cache, before + 1);
+    const bool fits = classed ? bin->granules > before : bin->granules == before + 1;
+    return __builtin_expect(fits && bin->last, 1) ? bin : NULL;
 }
 
-/* Puts an extent into its bin. False: the bin has another size, or the cache is full. */
-static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
-                                uint64_t granules)
+/* The bin for an extent of this size; NULL: it has another size, or the cache is full. */
+static inline pool_bin *pool_bin_with_room(const pool *self, pool_stream_cache *cache, uint64_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
-    const uint64_t full = cache->granules + granules;
-    if (__builtin_expect(bin->granules != granules || full > self->cache_granules, 0))
-        return false;
-    pool_extent *extent = pool_extent_in(&self->heap, entry);
+    const bool room = bin->granules == granules && cache->granules + granules <= self->cache_granules;
+    return __builtin_expect(room, 1) ? bin : NULL;
+}
+
+/* Puts an extent into its bin, which has room. */
+static inline void pool_bin_push(const pool_heap *heap, pool_stream_cache *cache, pool_bin *bin, strata_entry *entry,
+                                 uint32_t slot, uint64_t granules)
+{
+    pool_extent *extent = pool_extent_in(heap, entry);
     extent->below = bin->last;
     extent->chain = slot;
     bin->last = entry;
-    cache->granules = full;
-    return true;
+    cache->granules += granules;
+}
+
+static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
+                                uint64_t granules)
+{
+    pool_bin *bin = pool_bin_with_room(self, cache, granules);
+    if (bin)
+        pool_bin_push(&self->heap, cache, bin, entry, slot, granules);
+    return bin;
 }
 
 strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,

@@ -80,7 +80,6 @@ static void a_bin_serves_what_its_extents_suffice_for(void **state)
     (void)state;
     enum { HAS = 17, CLASS = 18 };
     uint32_t slot;
-    uint64_t granules;
     static struct {
         strata_entry entry;
         pool_extent extent;
@@ -90,12 +89,12 @@ static void a_bin_serves_what_its_extents_suffice_for(void **state)
     pool_stream_cache cache = {.granules = HAS};
     pool_bin *bin = pool_bin_of(&cache, CLASS);
     *bin = (pool_bin){.granules = HAS, .last = entry};
-    assert_null(pool_bin_take_for(&heap, &cache, CLASS * POOL_GRANULE, &granules, &slot));
-    assert_null(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE + 1, &granules, &slot));
-    assert_ptr_equal(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE, &granules, &slot), entry);
-    assert_int_equal(granules, HAS);
+    assert_null(pool_bin_for(&cache, CLASS * POOL_GRANULE));
+    assert_null(pool_bin_for(&cache, HAS * POOL_GRANULE + 1));
+    assert_ptr_equal(pool_bin_for(&cache, HAS * POOL_GRANULE), bin);
+    assert_ptr_equal(pool_bin_pop(&heap, &cache, bin, &slot), entry);
     assert_int_equal(cache.granules, 0);
-    assert_null(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE, &granules, &slot));
+    assert_null(pool_bin_for(&cache, HAS * POOL_GRANULE));
 }
 
 static void a_layer_that_asks_for_nothing_gets_nothing(test_fixture *fixture)
