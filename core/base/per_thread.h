@@ -50,12 +50,6 @@ static inline void *strata_per_thread_if_present(const strata_per_thread *slots)
     return strata_thread_slots[slots->number];
 }
 
-/* As strata_per_thread_if_present, with `all` = strata_thread_slots: for several layers at once. */
-static inline void *strata_per_thread_among(void *const *all, const strata_per_thread *slots)
-{
-    return all[slots->number];
-}
-
 /* Under the number, if there is one, the calling thread finds the layer's `slot` in place of one of these. The layer
  * frees it, after strata_per_thread_destroy. */
 static inline void strata_per_thread_keep(const strata_per_thread *slots, strata_thread *thread, void *slot)

@@ -32,8 +32,6 @@ typedef struct strata_completion_sink {
     uint32_t position;
 } strata_completion_sink;
 
-enum { STRATA_FUSED_LAYERS = 4 };
-
 struct strata_stack {
     strata_stack_head head;
     strata_device *device;
@@ -58,9 +56,8 @@ struct strata_stack {
     const strata_resource *reporter;   /* the owner at the bottom, if all sinks get its completions; else NULL */
     strata_resource **internal_owners; /* layers with an `owns_internally`, lowest first */
     size_t internal_owner_count;
-    void *fused[STRATA_FUSED_LAYERS]; /* layers by kind, if resources/fused serves them all in one pass */
-    uint32_t facts_from;              /* layers from here down see blocks as the table has them */
-    _Atomic bool owned;               /* by a runtime, which destroys it: claimed once, released by that runtime only */
+    uint32_t facts_from;      /* layers from here down see blocks as the table has them */
+    _Atomic bool owned;       /* by a runtime, which destroys it: claimed once, released by that runtime only */
     _Atomic(void *) runtime;  /* the owner, once complete; NULL when abandoned. Any thread that pins the stack */
     strata_stack *next_stack; /* neighbours.c; guarded by its lock, as the next two */
     uint64_t serial;

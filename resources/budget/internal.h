@@ -24,7 +24,7 @@
 
 #include "core/base/lock.h"
 #include "core/base/per_thread.h"
-#include "core/stack/stack.h"
+#include "core/stack/fuse.h"
 #include "core/streams/device.h"
 #include "resources/budget/shared_retired.h"
 
@@ -164,6 +164,7 @@ enum {
 
 typedef struct budget {
     strata_resource resource;
+    strata_fused fused;
     strata_device *device;
     strata_budget_wait wait;                      /* constant */
     uint64_t timeout;                             /* nanoseconds; constant */

@@ -24,7 +24,7 @@
 #include "resources/pool/operations.h"
 #include "resources/statistics/untagged.h"
 
-#include <string.h>
+#include <stddef.h>
 
 enum { BUDGET, LOGGING, STATISTICS, POOL, KINDS };
 
@@ -32,22 +32,35 @@ _Static_assert((int)KINDS == (int)STRATA_FUSED_LAYERS, "a stack has room for its
 
 enum { WITH_BUDGET = 1 << BUDGET, WITH_LOGGING = 1 << LOGGING, WITH_STATISTICS = 1 << STATISTICS };
 
-typedef struct fused_layers {
-    budget *charging; /* NULL: the stack has none; so with the others but the pool */
-    logging *recording;
-    strata_statistics *counting;
-    pool *bottom;
-} fused_layers;
+_Static_assert(offsetof(budget, fused) == offsetof(strata_fused_layer, fused) &&
+                   offsetof(logging, fused) == offsetof(strata_fused_layer, fused) &&
+                   offsetof(strata_statistics, fused) == offsetof(strata_fused_layer, fused),
+               "whichever layer is the outermost");
 
-static inline __attribute__((always_inline)) fused_layers layers_of(const strata_resource *top, unsigned with)
+static inline const strata_fused *fused_of(const strata_resource *top)
 {
-    void *const *layers = top->stack->fused;
-    return (fused_layers){
-        .charging = with & WITH_BUDGET ? layers[BUDGET] : NULL,
-        .recording = with & WITH_LOGGING ? layers[LOGGING] : NULL,
-        .counting = with & WITH_STATISTICS ? layers[STATISTICS] : NULL,
-        .bottom = layers[POOL],
-    };
+    return &((const strata_fused_layer *)top)->fused;
+}
+
+/* NULL: the stack has none; so with the others but the pool. */
+static inline budget *charging(const strata_fused *fused)
+{
+    return (budget *)fused->layers[BUDGET];
+}
+
+static inline logging *recording(const strata_fused *fused)
+{
+    return (logging *)fused->layers[LOGGING];
+}
+
+static inline strata_statistics *counting(const strata_fused *fused)
+{
+    return (strata_statistics *)fused->layers[STATISTICS];
+}
+
+static inline pool *bottom(const strata_fused *fused)
+{
+    return (pool *)fused->layers[POOL];
 }
 
 /* What the thread has in each layer. */
@@ -59,28 +72,30 @@ typedef struct thread_parts {
     pool_thread_cache *caches;
 } thread_parts;
 
-/* The thread's ring, with room for a line; NULL: the layer does not record, or not on its fast path. */
-static inline __attribute__((always_inline)) log_ring *ring_with_room(const logging *recording, void *const *slots)
+/* Whether the ring has room for a line, and the layer records on its fast path. */
+static inline __attribute__((always_inline)) bool records(const strata_fused *fused, const log_ring *ring)
 {
-    log_ring *ring = strata_per_thread_among(slots, &recording->writer.rings.found);
-    const bool room = ring && atomic_load_explicit(&recording->fast, memory_order_relaxed) && !ring->state &&
-                      ring->stored != ring->limit;
-    return room ? ring : NULL;
+    return ring && atomic_load_explicit(&recording(fused)->fast, memory_order_relaxed) && !ring->state &&
+           ring->stored != ring->limit;
 }
 
 /* False: one is missing. */
-static inline __attribute__((always_inline)) bool find_parts(const fused_layers *layers, unsigned with,
+static inline __attribute__((always_inline)) bool find_parts(const strata_fused *fused, unsigned with,
                                                              thread_parts *parts)
 {
     void *const *slots = strata_thread_slots;
-    *parts = (thread_parts){.caches = strata_per_thread_among(slots, &layers->bottom->thread_caches)};
+    *parts = (thread_parts){.caches = slots[fused->numbers[POOL]]};
     bool all = parts->caches;
     if (with & WITH_BUDGET)
-        all = all && (parts->quota = strata_per_thread_among(slots, &layers->charging->base.slots));
-    if (with & WITH_STATISTICS)
-        all = all && (parts->account = strata_statistics_only_account(layers->counting, slots, &parts->counts));
-    if (with & WITH_LOGGING)
-        all = all && (parts->ring = ring_with_room(layers->recording, slots));
+        all = all && (parts->quota = slots[fused->numbers[BUDGET]]);
+    if (with & WITH_STATISTICS) {
+        parts->counts = slots[fused->numbers[STATISTICS]];
+        all = all && (parts->account = strata_statistics_only_account(parts->counts));
+    }
+    if (with & WITH_LOGGING) {
+        parts->ring = slots[fused->numbers[LOGGING]];
+        all = all && records(fused, parts->ring);
+    }
     return all;
 }
 
@@ -97,24 +112,24 @@ static inline uint32_t stream_id_of(const strata_timeline *timeline)
 /* ---- allocating ---- */
 
 /* Whether the layers have no wish beyond the plain charge and count. */
-static inline __attribute__((always_inline)) bool allocates_plainly(const fused_layers *layers, unsigned with)
+static inline __attribute__((always_inline)) bool allocates_plainly(const strata_fused *fused, unsigned with)
 {
-    return !(with & WITH_BUDGET && budget_special(layers->charging)) &&
-           !(with & WITH_STATISTICS && !strata_statistics_counts_plainly(layers->counting));
+    return !(with & WITH_BUDGET && budget_special(charging(fused))) &&
+           !(with & WITH_STATISTICS && !strata_statistics_counts_plainly(counting(fused)));
 }
 
 /* Takes an extent out of the cache and charges its bytes, or does nothing: NULL. */
-static inline __attribute__((always_inline)) strata_entry *take(const fused_layers *layers, const thread_parts *parts,
+static inline __attribute__((always_inline)) strata_entry *take(const strata_fused *fused, const thread_parts *parts,
                                                                 pool_stream_cache *cache, size_t bytes, unsigned with,
                                                                 uint64_t *size, uint32_t *slot)
 {
     strata_entry *entry = NULL;
-    if (__builtin_expect(!pool_thread_cache_try_enter(layers->bottom, parts->caches), 0))
+    if (__builtin_expect(!pool_thread_cache_try_enter(bottom(fused), parts->caches), 0))
         return NULL;
     pool_bin *bin = pool_bin_for(cache, bytes);
     *size = bin ? bin->granules * POOL_GRANULE : 0;
-    if (bin && (!(with & WITH_BUDGET) || budget_charge_done(&layers->charging->base, parts->quota, *size)))
-        entry = pool_bin_pop(&layers->bottom->heap, cache, bin, slot);
+    if (bin && (!(with & WITH_BUDGET) || budget_charge_done(&charging(fused)->base, parts->quota, *size)))
+        entry = pool_bin_pop(&bottom(fused)->heap, cache, bin, slot);
     pool_thread_cache_leave(parts->caches);
     return entry;
 }
@@ -123,26 +138,26 @@ static inline __attribute__((always_inline)) strata_entry *take(const fused_laye
 static inline __attribute__((always_inline)) bool allocate(strata_resource *top, size_t bytes, CUstream stream,
                                                            strata_block *out, unsigned with)
 {
-    const fused_layers layers = layers_of(top, with);
+    const strata_fused *fused = fused_of(top);
     thread_parts parts;
-    if (__builtin_expect(!find_parts(&layers, with, &parts) || !allocates_plainly(&layers, with), 0))
+    if (__builtin_expect(!find_parts(fused, with, &parts) || !allocates_plainly(fused, with), 0))
         return false;
     pool_stream_cache *cache = pool_stream_cache_at(parts.caches, stream);
     uint64_t size;
     uint32_t slot;
     strata_entry *entry =
-        __builtin_expect(cache != NULL, 1) ? take(&layers, &parts, cache, bytes, with, &size, &slot) : NULL;
+        __builtin_expect(cache != NULL, 1) ? take(fused, &parts, cache, bytes, with, &size, &slot) : NULL;
     if (__builtin_expect(!entry, 0))
         return false;
     /* all bytes of these layers, before the block is one */
     if (with & WITH_BUDGET)
-        budget_record_write(layers.charging, entry, &layers.charging->base, size);
+        budget_record_write(charging(fused), entry, &charging(fused)->base, size);
     if (with & WITH_STATISTICS)
-        strata_statistics_write_untagged(layers.counting, entry);
+        strata_statistics_write_untagged(counting(fused), entry);
     const strata_request request = {.bytes = bytes, .stream = stream}; /* stays in registers */
-    pool_make_for_known(layers.bottom, parts.caches, entry, slot, cache, size / POOL_GRANULE, &request, out);
+    pool_make_for_known(bottom(fused), parts.caches, entry, slot, cache, size / POOL_GRANULE, &request, out);
     if (with & WITH_STATISTICS)
-        strata_tag_counters_add(&layers.counting->counters, parts.counts, parts.account, size, bytes);
+        strata_tag_counters_add(&counting(fused)->counters, parts.counts, parts.account, size, bytes);
     if (with & WITH_LOGGING) {
         log_line *line = next_line(parts.ring);
         log_fill_made(line, strata_timestamp_simple(), out, bytes, stream, 0, 0, stream_id_of(cache->timeline));
@@ -154,24 +169,24 @@ static inline __attribute__((always_inline)) bool allocate(strata_resource *top,
 /* ---- freeing ---- */
 
 /* Whether the block has the plain charge and count. *charge: its bytes. */
-static inline __attribute__((always_inline)) bool frees_plainly(const fused_layers *layers, strata_entry *entry,
+static inline __attribute__((always_inline)) bool frees_plainly(const strata_fused *fused, strata_entry *entry,
                                                                 unsigned with, uint64_t *charge)
 {
     *charge = 0;
     if (with & WITH_BUDGET) {
-        const budget_record *record = budget_record_in(layers->charging, entry);
+        const budget_record *record = budget_record_in(charging(fused), entry);
         *charge = budget_record_bytes(record);
-        if (budget_special(layers->charging) & BUDGET_MARKS ||
-            atomic_load_explicit(&record->account, memory_order_relaxed) != &layers->charging->base)
+        if (budget_special(charging(fused)) & BUDGET_MARKS ||
+            atomic_load_explicit(&record->account, memory_order_relaxed) != &charging(fused)->base)
             return false;
     }
-    return !(with & WITH_STATISTICS) || strata_statistics_is_untagged(layers->counting, entry);
+    return !(with & WITH_STATISTICS) || strata_statistics_is_untagged(counting(fused), entry);
 }
 
 /* The thread left a window of its account. */
-static __attribute__((noinline)) void step(strata_statistics *counting, const thread_parts *parts, size_t bytes)
+static __attribute__((noinline)) void step(const strata_fused *fused, const thread_parts *parts, size_t bytes)
 {
-    strata_tag_counters_step(&counting->counters, parts->counts, parts->account, bytes);
+    strata_tag_counters_step(&counting(fused)->counters, parts->counts, parts->account, bytes);
 }
 
 static inline __attribute__((always_inline)) void log_free(log_ring *ring, uint64_t stamp, const strata_block *block,
@@ -186,36 +201,36 @@ static inline __attribute__((always_inline)) void log_free(log_ring *ring, uint6
 
 /* Retires the block, if its memory then waits for its own stream alone. Uses are looked at behind the word, which tells
  * that none is going on. */
-static inline __attribute__((always_inline)) bool retire(const pool *bottom, strata_entry *entry,
+static inline __attribute__((always_inline)) bool retire(const strata_fused *fused, strata_entry *entry,
                                                          const strata_block *block, const strata_timeline *timeline)
 {
     uint64_t word;
-    return strata_entry_may_retire(bottom->heap.table, entry, block, 0, &word) &&
-           pool_is_own_free(bottom, entry, timeline) && strata_entry_try_retire(entry, &word);
+    return strata_entry_may_retire(fused->table, entry, block, 0, &word) &&
+           pool_is_own_free(bottom(fused), entry, timeline) && strata_entry_try_retire(entry, &word);
 }
 
 /* Retires the block, counts and logs its free, and puts its memory into the cache. False: nothing is done. */
-static inline __attribute__((always_inline)) bool end_block(const fused_layers *layers, const thread_parts *parts,
+static inline __attribute__((always_inline)) bool end_block(const strata_fused *fused, const thread_parts *parts,
                                                             pool_stream_cache *cache, strata_entry *entry,
                                                             const strata_block *block, strata_point now, uint64_t stamp,
                                                             unsigned with)
 {
-    pool *bottom = layers->bottom;
+    pool *self = bottom(fused);
     const size_t bytes = block->bytes;
     const uint32_t slot = block->id.slot;
-    if (__builtin_expect(!pool_thread_cache_try_enter(bottom, parts->caches), 0))
+    if (__builtin_expect(!pool_thread_cache_try_enter(self, parts->caches), 0))
         return false;
-    pool_bin *bin = pool_bin_with_room(bottom, cache, bytes / POOL_GRANULE);
-    const bool ended = bin && retire(bottom, entry, block, cache->timeline);
+    pool_bin *bin = pool_bin_with_room(self, cache, bytes / POOL_GRANULE);
+    const bool ended = bin && retire(fused, entry, block, cache->timeline);
     if (__builtin_expect(ended, 1)) {
         if (with & WITH_STATISTICS &&
             __builtin_expect(strata_tag_counters_shrink_one(parts->account, (int64_t)bytes) < 0, 0))
-            step(layers->counting, parts, bytes);
+            step(fused, parts, bytes);
         if (with & WITH_LOGGING)
             log_free(parts->ring, stamp, block, atomic_load_explicit(&entry->tag, memory_order_relaxed),
                      cache->timeline);
         pool_end_used_block(parts->caches, entry, block, now);
-        pool_bin_push(&bottom->heap, cache, bin, entry, slot, bytes / POOL_GRANULE);
+        pool_bin_push(&self->heap, cache, bin, entry, slot, bytes / POOL_GRANULE);
     }
     pool_thread_cache_leave(parts->caches);
     return ended;
@@ -225,23 +240,23 @@ static inline __attribute__((always_inline)) bool end_block(const fused_layers *
 static inline __attribute__((always_inline)) bool deallocate(strata_resource *top, const strata_block *block,
                                                              unsigned with)
 {
-    const fused_layers layers = layers_of(top, with);
+    const strata_fused *fused = fused_of(top);
     thread_parts parts;
-    if (__builtin_expect(!find_parts(&layers, with, &parts) || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+    if (__builtin_expect(!find_parts(fused, with, &parts) || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return false;
-    strata_entry *entry = strata_table_lookup(layers.bottom->heap.table, block->id);
+    strata_entry *entry = strata_table_lookup(fused->table, block->id);
     strata_point now;
     pool_stream_cache *cache =
         __builtin_expect(entry != NULL, 1) ? pool_own_cache(parts.caches, entry, block->stream, &now) : NULL;
     uint64_t charge;
-    if (__builtin_expect(!cache || !frees_plainly(&layers, entry, with, &charge), 0))
+    if (__builtin_expect(!cache || !frees_plainly(fused, entry, with, &charge), 0))
         return false;
     /* not behind the block's locked instruction, which it would wait for */
     const uint64_t stamp = with & WITH_LOGGING ? strata_timestamp_simple() : 0;
-    if (__builtin_expect(!end_block(&layers, &parts, cache, entry, block, now, stamp, with), 0))
+    if (__builtin_expect(!end_block(fused, &parts, cache, entry, block, now, stamp, with), 0))
         return false;
-    if (with & WITH_BUDGET && __builtin_expect(!budget_release_in(&layers.charging->base, parts.quota, charge), 0))
-        budget_release(&layers.charging->base, charge);
+    if (with & WITH_BUDGET && __builtin_expect(!budget_release_in(&charging(fused)->base, parts.quota, charge), 0))
+        budget_release(&charging(fused)->base, charge);
     return true;
 }
 
@@ -277,7 +292,7 @@ FUSED(all, WITH_BUDGET | WITH_LOGGING | WITH_STATISTICS)
 static const struct {
     strata_status (*allocate)(strata_resource *top, size_t bytes, CUstream stream, strata_block *out);
     strata_status (*deallocate)(strata_resource *top, const strata_block *block);
-} fused[] = {
+} operations[] = {
     [WITH_BUDGET] = {allocate_budget, deallocate_budget},
     [WITH_LOGGING] = {allocate_logging, deallocate_logging},
     [WITH_BUDGET | WITH_LOGGING] = {allocate_budget_logging, deallocate_budget_logging},
@@ -311,30 +326,42 @@ static size_t kind_of(const strata_resource *layer)
 }
 
 /* Notes each layer under its kind. False: another kind of layer, or two of one. */
-static bool note_layers(strata_resource *layer, void **layers)
+static bool note_layers(strata_resource *layer, strata_fused *fused)
 {
     for (; layer; layer = layer->upstream) {
         const size_t kind = kind_of(layer);
-        if (kind == KINDS || layers[kind])
+        if (kind == KINDS || fused->layers[kind])
             return false;
-        layers[kind] = layer;
+        fused->layers[kind] = layer;
     }
-    return layers[POOL];
+    return fused->layers[POOL];
+}
+
+static void note_numbers(strata_fused *fused)
+{
+    if (fused->layers[BUDGET])
+        fused->numbers[BUDGET] = charging(fused)->base.slots.number;
+    if (fused->layers[LOGGING])
+        fused->numbers[LOGGING] = recording(fused)->writer.rings.found.number;
+    if (fused->layers[STATISTICS])
+        fused->numbers[STATISTICS] = counting(fused)->counters.threads.number;
+    fused->numbers[POOL] = bottom(fused)->thread_caches.number;
 }
 
 static void fuse(strata_resource *top, strata_resource_ops *ops)
 {
-    void *layers[KINDS] = {NULL};
+    strata_fused fused = {.table = strata_resource_table(top)};
     unsigned with = 0;
-    if (!note_layers(top, layers))
+    if (!note_layers(top, &fused))
         return;
     for (size_t kind = 0; kind < POOL; kind++)
-        with |= layers[kind] ? 1u << kind : 0;
+        with |= fused.layers[kind] ? 1u << kind : 0;
     if (!with)
         return;
-    memcpy(top->stack->fused, layers, sizeof layers);
-    ops->top_allocate = fused[with].allocate;
-    ops->top_deallocate = fused[with].deallocate;
+    note_numbers(&fused);
+    ((strata_fused_layer *)top)->fused = fused;
+    ops->top_allocate = operations[with].allocate;
+    ops->top_deallocate = operations[with].deallocate;
 }
 
 __attribute__((constructor)) void strata_fused_offer(void)

@@ -2,7 +2,7 @@
 #ifndef STRATA_RESOURCES_LOGGING_INTERNAL_H
 #define STRATA_RESOURCES_LOGGING_INTERNAL_H
 
-#include "core/stack/stack.h"
+#include "core/stack/fuse.h"
 #include "resources/logging/writer.h"
 
 enum { LOGGING_VALUES = 6 };
@@ -15,6 +15,7 @@ typedef struct block_facts {
 
 typedef struct logging {
     strata_resource resource;
+    strata_fused fused;
     strata_device *device;
     _Atomic bool enabled; /* any thread */
     _Atomic bool fast;    /* enabled, no durations, simple timestamps; written with `enabled` */

@@ -4,7 +4,7 @@
 
 #include "core/base/descriptor_mark.h"
 #include "core/base/lock.h"
-#include "core/stack/stack.h"
+#include "core/stack/fuse.h"
 #include "resources/statistics/tag_counters.h"
 
 #include <strata/statistics.h>
@@ -23,6 +23,7 @@ typedef struct strata_statistics_stack_counters strata_statistics_stack_counters
 
 typedef struct strata_statistics {
     strata_resource resource;
+    strata_fused fused;
     _Atomic uint8_t detail;                    /* STRATA_STATISTICS_STACKS, _SCOPES; any thread, relaxed */
     bool stores_facts;                         /* set when the stack is built: blocks look different in the table */
     int leaks;                                 /* constant */

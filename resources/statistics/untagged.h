@@ -5,13 +5,10 @@
 
 #include "resources/statistics/internal.h"
 
-/* The thread's account without a tag, if it counts in no other; else NULL. `slots`: strata_thread_slots. *counts: the
- * thread's part. */
-static inline strata_tag_counters_account *
-strata_statistics_only_account(const strata_statistics *self, void *const *slots, strata_tag_counters_thread **counts)
+/* A thread's account without a tag, if it counts in no other; else NULL. `counts`: its part, or NULL. */
+static inline strata_tag_counters_account *strata_statistics_only_account(const strata_tag_counters_thread *counts)
 {
-    strata_tag_counters_thread *local = *counts = strata_per_thread_among(slots, &self->counters.threads);
-    return __builtin_expect(local && !local->all, 1) ? local->untagged : NULL;
+    return __builtin_expect(counts && !counts->all, 1) ? counts->untagged : NULL;
 }
 
 /* Whether allocations are counted in no scope and by no call stack. */

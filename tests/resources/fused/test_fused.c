@@ -1,5 +1,6 @@
 /* One pass for a hit below budget, logging and statistics: which stacks have it, and that its calls say and leave what
  * the layers' own operations do. */
+#include "core/stack/default_operations.h"
 #include "core/stack/fuse.h"
 #include "resources/fused/fused.h"
 #include "support/effort.h"
@@ -86,10 +87,8 @@ static bool is_fused(const char *stack)
 {
     side here;
     open_side(&here, stack, true);
-    const void *const *layers = (const void *const *)here.top->stack->fused;
-    bool any = false;
-    for (size_t i = 0; i < STRATA_FUSED_LAYERS; i++)
-        any = any || layers[i];
+    const bool any = here.top->stack->unannounced.top_allocate != strata_top_allocate_directly && here.top->upstream &&
+                     here.top->stack->unannounced.top_allocate != strata_top_allocate_plainly;
     close_side(&here);
     return any;
 }
