@@ -124,11 +124,11 @@ static void threads_that_wait_in_a_budget_return(void **state)
     check_stack("budget(limit=64MiB, wait=live, timeout=50ms), pool");
 }
 
+/* Not over async: a thread may be ended in the middle of cuMemAllocAsync, whose locks a GPU's driver then keeps. */
 static void threads_that_share_a_budget_return(void **state)
 {
     (void)state;
-    check_stack(
-        "budget(limit=64MiB, shared=cancelled), pool"); /* not async: a call of a driver may be ended in its middle */
+    check_stack("budget(limit=64MiB, shared=cancelled), pool");
 }
 
 static void threads_that_record_return(void **state)
