@@ -199,6 +199,19 @@ static inline __attribute__((always_inline)) void log_free(log_ring *ring, uint6
     log_ring_publish_line(ring, line);
 }
 
+/* Retires the block, if its memory waits for its own stream alone: only once no use can begin is that certain. False:
+ * the block is as before. */
+static inline __attribute__((always_inline)) bool retire(const pool *self, strata_entry *entry, uint64_t *word,
+                                                         strata_point now)
+{
+    if (__builtin_expect(!strata_entry_try_retire(entry, word), 0))
+        return false;
+    if (__builtin_expect(pool_is_own_free(self, entry, now), 1))
+        return true;
+    strata_entry_revive(entry);
+    return false;
+}
+
 /* Retires the block, counts and logs its free, and puts its memory into the cache. False: nothing is done. */
 static inline __attribute__((always_inline)) bool end_block(const strata_fused *fused, const thread_parts *parts,
                                                             pool_stream_cache *cache, strata_entry *entry,
@@ -213,7 +226,7 @@ static inline __attribute__((always_inline)) bool end_block(const strata_fused *
     uint64_t word;
     const bool may = strata_entry_may_retire(fused->table, entry, block, 0, &word);
     pool_bin *bin = may ? pool_bin_with_room(self, cache, bytes / POOL_GRANULE) : NULL; /* its size is true */
-    const bool ended = bin && pool_is_own_free(self, entry, cache->timeline) && strata_entry_try_retire(entry, &word);
+    const bool ended = bin && retire(self, entry, &word, now);
     if (__builtin_expect(ended, 1)) {
         if (with & WITH_STATISTICS &&
             __builtin_expect(strata_tag_counters_shrink_one(parts->account, (int64_t)bytes) < 0, 0))
