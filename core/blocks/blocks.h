@@ -386,9 +386,9 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Whether the entry is that of a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or
- * STRATA_WORD_KEPT. Then strata_entry_try_retire with *word retires it, unless it has changed since; the uses that
- * ended before are in its points. The word is read before the facts, lest they be the previous block's, and changed
- * after them, which fails if they were the next block's. */
+ * STRATA_WORD_KEPT. Then strata_entry_try_retire with *word retires it, unless it has changed since. A use that began
+ * and ended meanwhile leaves the word as it was: points are read behind that. The word is read before the facts, lest
+ * they be the previous block's, and changed after them, which fails if they were the next block's. */
 static inline bool strata_entry_may_retire(const strata_table *table, const strata_entry *entry,
                                            const strata_block *block, uint64_t mark, uint64_t *word)
 {

@@ -199,14 +199,17 @@ static inline __attribute__((always_inline)) void log_free(log_ring *ring, uint6
     log_ring_publish_line(ring, line);
 }
 
-/* Retires the block, if its memory then waits for its own stream alone. Uses are looked at behind the word, which tells
- * that none is going on. */
-static inline __attribute__((always_inline)) bool retire(const strata_fused *fused, strata_entry *entry,
-                                                         const strata_block *block, const strata_timeline *timeline)
+/* Retires the block, if its memory waits for its own stream alone: only once no use can begin is that certain. False:
+ * the block is as before. */
+static inline __attribute__((always_inline)) bool retire(const pool *self, strata_entry *entry, uint64_t *word,
+                                                         strata_point now)
 {
-    uint64_t word;
-    return strata_entry_may_retire(fused->table, entry, block, 0, &word) &&
-           pool_is_own_free(bottom(fused), entry, timeline) && strata_entry_try_retire(entry, &word);
+    if (__builtin_expect(!strata_entry_try_retire(entry, word), 0))
+        return false;
+    if (__builtin_expect(pool_is_own_free(self, entry, now), 1))
+        return true;
+    strata_entry_revive(entry);
+    return false;
 }
 
 /* Retires the block, counts and logs its free, and puts its memory into the cache. False: nothing is done. */
@@ -220,8 +223,10 @@ static inline __attribute__((always_inline)) bool end_block(const strata_fused *
     const uint32_t slot = block->id.slot;
     if (__builtin_expect(!pool_thread_cache_try_enter(self, parts->caches), 0))
         return false;
-    pool_bin *bin = pool_bin_with_room(self, cache, bytes / POOL_GRANULE);
-    const bool ended = bin && retire(fused, entry, block, cache->timeline);
+    uint64_t word;
+    const bool may = strata_entry_may_retire(fused->table, entry, block, 0, &word);
+    pool_bin *bin = may ? pool_bin_with_room(self, cache, bytes / POOL_GRANULE) : NULL; /* its size is true */
+    const bool ended = bin && retire(self, entry, &word, now);
     if (__builtin_expect(ended, 1)) {
         if (with & WITH_STATISTICS &&
             __builtin_expect(strata_tag_counters_shrink_one(parts->account, (int64_t)bytes) < 0, 0))

@@ -391,8 +391,7 @@ keep_own(pool *self, pool_thread_cache *local, pool_stream_cache *cache, strata_
          strata_point now, strata_status done,
          strata_status (*otherwise)(pool *self, strata_entry *entry, const strata_block *block))
 {
-    if (__builtin_expect(!pool_is_own_free(self, entry, cache->timeline) || !pool_thread_cache_try_enter(self, local),
-                         0))
+    if (__builtin_expect(!pool_is_own_free(self, entry, now) || !pool_thread_cache_try_enter(self, local), 0))
         return otherwise(self, entry, block);
     const uint32_t slot = block->id.slot;
     const CUstream handle = block->stream;

@@ -69,11 +69,12 @@ static inline bool pool_is_fast_free(const pool *self, const strata_entry *entry
            !strata_capture_frees_any(&self->resource.stack->capture_frees);
 }
 
-/* Whether a block's memory waits for its allocation stream alone, which was known. */
-static inline bool pool_is_own_free(const pool *self, const strata_entry *entry, const strata_timeline *timeline)
+/* Whether a retired block's memory waits for `now` on its allocation stream alone, which was known. False also after a
+ * use on it since `now`. */
+static inline bool pool_is_own_free(const pool *self, const strata_entry *entry, strata_point now)
 {
     return pool_is_fast_free(self, entry) && pool_stream_was_known(entry) &&
-           pool_last_timeline(entry) == timeline->number;
+           now - atomic_load_explicit(&entry->last_write, memory_order_relaxed) <= STRATA_POINT_EPOCH_MASK;
 }
 
 /* The cache of the block's allocation stream, if the stream is known and late: as strata_late_alloc_timeline, whose

@@ -421,6 +421,28 @@ static void a_hit_in_an_entered_account_is_charged_to_it(void **state)
     close_side(&here);
 }
 
+/* What a free says of a block is not used before it was found to be true. */
+static void a_free_with_a_wrong_size_is_refused(void **state)
+{
+    (void)state;
+    static const size_t wrong_bytes[] = {0, 1, 511, 512, 4 * KIB + 512, SIZE_MAX};
+    side here;
+    open_side(&here, "budget, logging(format=null), statistics, pool", true);
+    for (size_t i = 0; i < 2; i++) {
+        check_ok(strata_runtime_allocate(here.runtime, 4 * KIB, here.streams[0], &here.blocks[0]));
+        check_ok(strata_runtime_deallocate(here.runtime, &here.blocks[0]));
+    }
+    check_ok(strata_runtime_allocate(here.runtime, 4 * KIB, here.streams[0], &here.blocks[0]));
+    for (size_t i = 0; i < sizeof wrong_bytes / sizeof wrong_bytes[0]; i++) {
+        strata_block wrong = here.blocks[0];
+        wrong.bytes = wrong_bytes[i];
+        check_status(strata_runtime_deallocate(here.runtime, &wrong), STRATA_ERROR_SIZE_MISMATCH);
+    }
+    check_ok(strata_runtime_deallocate(here.runtime, &here.blocks[0]));
+    here.blocks[0] = (strata_block){0};
+    close_side(&here);
+}
+
 /* Else the sum of the windows' lower ends is no longer what was live at each moment (tag_counters.h). */
 static void a_free_leaves_the_thread_in_its_window(void **state)
 {
@@ -556,6 +578,7 @@ int main(void)
         cmocka_unit_test(calls_say_and_leave_what_the_layers_apart_do),
         cmocka_unit_test(a_hit_without_quota_is_one_of_the_layers_apart),
         cmocka_unit_test(a_hit_in_an_entered_account_is_charged_to_it),
+        cmocka_unit_test(a_free_with_a_wrong_size_is_refused),
         cmocka_unit_test(a_free_leaves_the_thread_in_its_window),
         cmocka_unit_test(lines_that_wait_for_the_collector_stay_as_they_are),
         cmocka_unit_test(sums_are_right_after_threads_that_are_excluded_now_and_then),
