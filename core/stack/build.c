@@ -196,7 +196,7 @@ static uint32_t find_facts(const layer_list *list)
     return from;
 }
 
-void (*strata_fuse_operations)(strata_resource *top, strata_resource_ops *ops);
+_Atomic(strata_fuse *) strata_fuse_operations;
 
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
@@ -243,8 +243,9 @@ static void connect(strata_stack *stack, const layer_list *list)
         if (stack->ops[i].owns_internally)
             stack->internal_owners[stack->internal_owner_count++] = stack->layers[i];
     strata_fill_top_allocate(stack->layers[0], &stack->ops[0]);
-    if (strata_fuse_operations)
-        strata_fuse_operations(stack->layers[0], &stack->ops[0]);
+    strata_fuse *fuse = atomic_load_explicit(&strata_fuse_operations, memory_order_acquire);
+    if (fuse)
+        fuse(stack->layers[0], &stack->ops[0]);
     stack->reporter = find_reporter(stack, list);
     strata_stack_announce_regions(stack);
 }

@@ -21,8 +21,8 @@ typedef struct strata_fused_layer {
 } strata_fused_layer;
 
 /* Chooses top_allocate and top_deallocate of a connected stack's outermost layer, whose table is `ops`, or leaves them.
- * Written by resources/fused, before the
- * first stack of a text is built; NULL: nothing is fused. */
-extern void (*strata_fuse_operations)(strata_resource *top, strata_resource_ops *ops);
+ * Written by resources/fused, before the first stack of a text is built; NULL: nothing is fused. */
+typedef void strata_fuse(strata_resource *top, strata_resource_ops *ops);
+extern _Atomic(strata_fuse *) strata_fuse_operations;
 
 #endif

@@ -104,11 +104,6 @@ static inline __attribute__((always_inline)) log_line *next_line(log_ring *ring)
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-static inline uint32_t stream_id_of(const strata_timeline *timeline)
-{
-    return log_stream_number(timeline->number, atomic_load_explicit(&timeline->incarnation, memory_order_relaxed));
-}
-
 /* ---- allocating ---- */
 
 /* Whether the layers have no wish beyond the plain charge and count. */
@@ -160,7 +155,7 @@ static inline __attribute__((always_inline)) bool allocate(strata_resource *top,
         strata_tag_counters_add(&counting(fused)->counters, parts.counts, parts.account, size, bytes);
     if (with & WITH_LOGGING) {
         log_line *line = next_line(parts.ring);
-        log_fill_made(line, strata_timestamp_simple(), out, bytes, stream, 0, 0, stream_id_of(cache->timeline));
+        log_fill_made(line, strata_timestamp_simple(), out, bytes, stream, 0, 0, log_alloc_stream_id(entry));
         log_ring_publish_line(parts.ring, line);
     }
     return true;
@@ -190,11 +185,12 @@ static __attribute__((noinline)) void step(const strata_fused *fused, const thre
 }
 
 static inline __attribute__((always_inline)) void log_free(log_ring *ring, uint64_t stamp, const strata_block *block,
-                                                           strata_tag tag, const strata_timeline *timeline)
+                                                           const strata_entry *entry)
 {
     log_line *line = next_line(ring);
+    const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
     log_fill_free(line, stamp, block, block->stream, log_where(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
-                  stream_id_of(timeline));
+                  log_alloc_stream_id(entry));
     line->what = log_what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, STRATA_LOG_FLAG_COMPLETE, block->id.generation);
     log_ring_publish_line(ring, line);
 }
@@ -232,8 +228,7 @@ static inline __attribute__((always_inline)) bool end_block(const strata_fused *
             __builtin_expect(strata_tag_counters_shrink_one(parts->account, (int64_t)bytes) < 0, 0))
             step(fused, parts, bytes);
         if (with & WITH_LOGGING)
-            log_free(parts->ring, stamp, block, atomic_load_explicit(&entry->tag, memory_order_relaxed),
-                     cache->timeline);
+            log_free(parts->ring, stamp, block, entry);
         pool_end_used_block(parts->caches, entry, block, now);
         pool_bin_push(&self->heap, cache, bin, entry, slot, bytes / POOL_GRANULE);
     }
@@ -371,5 +366,5 @@ static void fuse(strata_resource *top, strata_resource_ops *ops)
 
 __attribute__((constructor)) void strata_fused_offer(void)
 {
-    strata_fuse_operations = fuse;
+    atomic_store_explicit(&strata_fuse_operations, fuse, memory_order_release);
 }

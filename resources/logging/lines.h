@@ -10,6 +10,13 @@ static inline uint32_t log_stream_number(uint16_t number, uint32_t incarnation)
     return incarnation << 16 | number;
 }
 
+/* Of a block's allocation, also once its stream has ended. */
+static inline uint32_t log_alloc_stream_id(const strata_entry *entry)
+{
+    return log_stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
+                             atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
+}
+
 static inline uint64_t log_what(strata_log_kind kind, strata_status status, unsigned flags, uint64_t generation)
 {
     return generation << LOG_WHAT_GENERATION | (uint64_t)flags << LOG_WHAT_FLAGS | (uint64_t)kind << LOG_WHAT_KIND |

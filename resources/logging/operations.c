@@ -41,12 +41,6 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
     return ring->stream_id;
 }
 
-static inline uint32_t alloc_stream_id(const strata_entry *entry)
-{
-    return log_stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
-                             atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
-}
-
 /* As log_where, for any slot: larger ones come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
@@ -157,7 +151,7 @@ static inline void record_made(logging *self, const recorded_call *call, const s
     if (__builtin_expect(!line, 0))
         return;
     line->stream = (uint64_t)(uintptr_t)request->stream;
-    line->stream_id = entry ? alloc_stream_id(entry) : 0;
+    line->stream_id = entry ? log_alloc_stream_id(entry) : 0;
     line->address = made->address;
     line->requested = request->bytes;
     line->bytes = made->bytes;
@@ -226,7 +220,7 @@ static inline __attribute__((always_inline)) strata_made record_fast(log_ring *r
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     log_line *line = &ring->lines[stored & ring->mask];
-    log_fill_made(line, stamp, block, requested, stream, tag, alignment, alloc_stream_id(entry));
+    log_fill_made(line, stamp, block, requested, stream, tag, alignment, log_alloc_stream_id(entry));
     ring->stored = stored + 1;
     log_ring_publish_line(ring, line);
     return (strata_made){STRATA_SUCCESS, entry};

@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum { KIB = 1024, MIB = 1 << 20, STREAMS = 3, ROOM = 48, RECORDS = 1 << 16, UNKNOWN = STREAMS };
-enum { QUOTAS = 20000 /* charges, after which threads have quotas of a budget */ };
 
 /* A runtime with its blocks. */
 typedef struct side {
@@ -29,7 +28,7 @@ typedef struct side {
 
 /* What leaves a thread, or the whole stack, to the layers' own operations from then on. */
 static bool with_tags, enters;
-static void (*fuse)(strata_resource *top, strata_resource_ops *ops);
+static strata_fuse *fuse;
 static strata_tag tag;
 
 static void open_side(side *self, const char *stack, bool fused)
@@ -343,7 +342,7 @@ static void compare(const char *stack, uint64_t seed)
     enters = seed & 2;
     open_side(&fused, stack, true);
     open_side(&apart, stack, false);
-    take_steps(&fused, &apart, &random, test_effort(20000, 600));
+    take_steps(&fused, &apart, &random, test_effort(12000, 300));
     enter(&fused, false);
     enter(&apart, false);
     check_values(&fused, &apart);
@@ -405,7 +404,7 @@ static void a_hit_in_an_entered_account_is_charged_to_it(void **state)
     side here;
     strata_budget_usage usage;
     open_side(&here, "budget(limit=64MiB), pool", true);
-    for (size_t i = 0; i < QUOTAS; i++) {
+    for (size_t i = 0; i < test_effort(20000, 3000); i++) { /* until the thread has a quota */
         check_ok(strata_runtime_allocate(here.runtime, 4 * KIB, here.streams[0], &here.blocks[0]));
         check_ok(strata_runtime_deallocate(here.runtime, &here.blocks[0]));
     }
@@ -466,20 +465,20 @@ static void a_free_leaves_the_thread_in_its_window(void **state)
 static void lines_that_wait_for_the_collector_stay_as_they_are(void **state)
 {
     (void)state;
-    enum { PAIRS = 20000 };
+    const size_t pairs = test_effort(20000, 2000);
     static strata_log_record records[RECORDS];
     side here;
     strata_block block;
     size_t count;
     uint64_t dropped, last = 0;
     open_side(&here, "logging(format=memory, ring=64), statistics, pool", true);
-    for (size_t i = 0; i < PAIRS; i++) {
+    for (size_t i = 0; i < pairs; i++) {
         check_ok(strata_runtime_allocate(here.runtime, 4 * KIB, here.streams[0], &block));
         check_ok(strata_runtime_deallocate(here.runtime, &block));
     }
     check_ok(strata_logging_take(here.top, records, RECORDS, &count));
     check_ok(strata_control(strata_runtime_stack(here.runtime), "logging.dropped_records", &dropped, NULL));
-    assert_int_equal(count + dropped, 2 * PAIRS);
+    assert_int_equal(count + dropped, 2 * pairs);
     for (size_t i = 0; i < count; last = records[i++].number)
         assert_true(records[i].number > last &&
                     records[i].kind == (records[i].number % 2 ? STRATA_LOG_ALLOCATE : STRATA_LOG_DEALLOCATE));
