@@ -161,7 +161,9 @@ static void memory_of_the_stack_is_no_mapping_of_the_programs(void **state)
     (void)state;
     check_same("--ipc", "handles", "handles");
     check_same("--stack direct", "handles", "handles");
-    check(run_under("", "handles"), 0, "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nfirst byte: 7\n",
+    check(run_under("", "handles"), 0,
+          "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nforbidden: block 1, freed 1, then written: 0\n"
+          "first byte: 7\n",
           "");
 }
 
@@ -173,7 +175,8 @@ static void a_contiguous_block_has_a_handle(void **state)
     assert_int_equal(result->status, 0);
     assert_non_null(strstr(result->out, "inside: handle types 1 and 1, IPC 0 and 0\n"
                                         "block: handle 0, unmapped 1\ninside: handle 0, unmapped 1\n"
-                                        "freed: handle 1, unmapped 1\nfirst byte: 7\n"));
+                                        "freed: handle 1, unmapped 1\n"
+                                        "forbidden: block 1, freed 1, then written: 0\nfirst byte: 7\n"));
     free(result);
     check(run_under("--stack pool(contiguous=8MiB)", "handles"), 0, "block: handle 1, unmapped 1\n", "");
 }
