@@ -398,9 +398,9 @@ exec_here exec_device_of_stream(CUstream stream)
     exec_here here = exec_device_here_now();
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
-    if (exec_is_default(stream) || !strata_driver_is_open() || !has_several_devices() ||
-        !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
-        context == before)
+    const bool is_clear = here.context && !has_several_devices(); /* without a current context the stream alone tells */
+    if (exec_is_default(stream) || !strata_driver_is_open() || is_clear || !exec_context_of_stream(stream, &context) ||
+        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
         return here;
     if (before)
         strata_cu.CtxGetDevice(&current);

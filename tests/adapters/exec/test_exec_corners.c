@@ -318,6 +318,14 @@ static void memory_is_of_the_streams_device_or_the_pools(void **state)
     unsetenv("STRATA_SIM_DEVICES");
 }
 
+static void a_stream_without_a_current_context_is_charged(void **state)
+{
+    (void)state;
+    check_same("", "corners stream-alone", "corners stream-alone");
+    check(run_under("--budget 32MiB", "corners stream-alone"), 0, "in order: 2, of the default pool: 2\n", "");
+    check(run_under("--report", "corners stream-alone"), 0, "in order: 0", "served_stream_ordered: 2\n");
+}
+
 static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
 {
     (void)state;
@@ -514,6 +522,7 @@ int main(void)
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
+        cmocka_unit_test(a_stream_without_a_current_context_is_charged),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
         cmocka_unit_test(freed_addresses_are_unknown),

@@ -160,6 +160,25 @@ static void ask_on_another_device(void)
     CHECK(DRIVER(cuStreamSynchronize)(own));
 }
 
+/* The stream says which device it is. */
+static void ask_on_a_stream_without_a_context(void)
+{
+    CUdeviceptr block;
+    CUmemoryPool standard;
+    const CUstream stream = new_stream();
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&standard, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(NULL));
+    CUresult result = DRIVER(cuMemAllocAsync)(&block, 40 * MIB, stream);
+    printf("in order: %d", (int)result);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    result = DRIVER(cuMemAllocFromPoolAsync)(&block, 40 * MIB, standard, stream);
+    printf(", of the default pool: %d\n", (int)result);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+}
+
 /* The device's own pool is the default one again. */
 static void destroy_the_current_pool(void)
 {
@@ -620,6 +639,7 @@ static const named_way corners[] = {
     {"older-context", read_in_an_older_context},
     {"releases", release_too_often},
     {"devices", ask_on_another_device},
+    {"stream-alone", ask_on_a_stream_without_a_context},
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
     {"freed", ask_for_freed_addresses},
