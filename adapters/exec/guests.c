@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
+#include "core/base/cancel.h"
 #include "core/base/host_memory.h"
 #include "driver/driver.h"
 
@@ -200,6 +201,7 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
     CUresult result = strata_cu.CtxGetDevice(&device);
     if (result != CUDA_SUCCESS)
         return result;
+    const int cancel = strata_cancel_forbid(); /* it waits for the other process with the lock */
     pthread_mutex_lock(&lock);
     guest *opened = find(handle, device);
     if (!opened)
@@ -210,6 +212,7 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
         *bytes = opened->bytes;
     }
     pthread_mutex_unlock(&lock);
+    strata_cancel_restore(cancel);
     return result;
 }
 

@@ -35,6 +35,36 @@ static void CUDA_CB pause_long(void *data)
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }
 
+typedef CUresult open_handle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+
+/* What a thread opens that is ended by pthread_cancel, at the first call that a thread can be ended in. */
+typedef struct ended_open {
+    CUcontext context;
+    CUipcMemHandle handle;
+    open_handle *open;
+} ended_open;
+
+static void *open_and_end(void *data)
+{
+    const ended_open *own = data;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(own->context));
+    pthread_cancel(pthread_self());
+    (void)own->open(&block, own->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void open_on_a_thread_that_ends(const CUipcMemHandle *handle, open_handle *open)
+{
+    pthread_t thread;
+    ended_open own = {.handle = *handle, .open = open};
+    CHECK(DRIVER(cuCtxGetCurrent)(&own.context));
+    CHECK(pthread_create(&thread, NULL, open_and_end, &own));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30); /* instead of a wait for ever for its lock */
+}
+
 /* Opens twice and closes twice, as PyTorch's workers may, while a stream still works on the memory. */
 static int take(const char *text)
 {
@@ -47,6 +77,8 @@ static int take(const char *text)
     unsigned char first = 0, last = 0;
     begin();
     get_handle(strchr(text, ',') + 1, &handle);
+    if (getenv("IPC_CANCELLED"))
+        open_on_a_thread_that_ends(&handle, cuIpcOpenMemHandle_v2_found);
     const CUresult opened = cuIpcOpenMemHandle_v2_found(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (opened != CUDA_SUCCESS) {
         printf("opening gave %d\n", opened);
@@ -121,6 +153,44 @@ static int fail_to_free(const char *self)
     printf("a free on no stream gave %d\n", DRIVER(cuMemFreeAsync)(block, stream));
     run_taker(self, MIB, &handle);
     CHECK(DRIVER(cuMemFree)(block));
+    return 0;
+}
+
+static _Atomic int calls_made;
+
+/* The first offer of the process, and the end of it. */
+static void *offer_and_end(void *context)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    pthread_cancel(pthread_self());
+    calls_made += cuIpcGetMemHandle_found(&handle, block) == CUDA_SUCCESS;
+    calls_made += DRIVER(cuMemFree)(block) == CUDA_SUCCESS;
+    pthread_testcancel();
+    return NULL;
+}
+
+static int offer_on_a_thread_that_ends(const char *self)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUcontext context;
+    CUipcMemHandle handle;
+    pthread_t thread;
+    begin();
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(pthread_create(&thread, NULL, offer_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    printf("calls that came back: %d\n", calls_made);
+    alarm(60);
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    setenv("IPC_CANCELLED", "1", 1);
+    run_taker(self, MIB, &handle);
     return 0;
 }
 
@@ -252,6 +322,8 @@ int main(int count, char **arguments)
         return wait_without_descriptors();
     if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
         return fail_to_free(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "cancelled") == 0)
+        return offer_on_a_thread_that_ends(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "closed") == 0)
         return close_unknown_descriptors(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "reused") == 0)
