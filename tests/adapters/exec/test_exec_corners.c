@@ -468,6 +468,16 @@ static void a_request_that_would_wait_for_ever_is_out_of_memory(void **state)
     check(run_under("--stack budget(limit=100MiB,wait=live),direct", "corners deadlock"), 0, "refused: 2\n", "");
 }
 
+/* It says why there is no stack, with a lock that all requests need. */
+static void a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other(void **state)
+{
+    (void)state;
+    setenv("STRATA_SHARED_DIR", "/nowhere/at/all", 1);
+    check(run_under("--budget 48MiB --shared exec-cancelled", "corners cancelled"), 0, "then: 0\n",
+          "the program goes on without it");
+    unsetenv("STRATA_SHARED_DIR");
+}
+
 static void a_log_that_a_full_disk_cuts_is_said(void **state)
 {
     (void)state;
@@ -540,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
         cmocka_unit_test(a_request_that_would_wait_for_ever_is_out_of_memory),
+        cmocka_unit_test(a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other),
         cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };

@@ -601,6 +601,29 @@ static void wait_for_one_another(void)
         CHECK(pthread_join(threads[i], NULL));
 }
 
+static void *ask_and_end(void *context)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    pthread_cancel(pthread_self()); /* it ends in the first call that a thread can be ended in */
+    (void)DRIVER(cuMemAlloc)(&block, MIB);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The first request of all, which meets what keeps the stack from being built. */
+static void end_in_the_first_request(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    pthread_t thread;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_create(&thread, NULL, ask_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30); /* instead of a wait for ever for its lock */
+    printf("then: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 /* Files grow no further, as on a full disk. */
 static void fill_the_log(void)
 {
@@ -654,6 +677,7 @@ static const named_way corners[] = {
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
+    {"cancelled", end_in_the_first_request},
     {"full-log", fill_the_log},
     {"exit-handler", free_in_an_exit_handler},
 };
