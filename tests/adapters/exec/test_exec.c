@@ -674,6 +674,8 @@ static void without_a_driver_its_names_are_not_found(void **state)
 {
     (void)state;
     check(run_under("", "without_driver"), 0, "dlsym: nothing\ndlvsym: nothing\nnvml: nothing\nothers: found\n", "");
+    check_same("", "without_driver cuMemAlloc_v2", "without_driver cuMemAlloc_v2");
+    check_same("", "without_driver nvmlDeviceGetMemoryInfo", "without_driver nvmlDeviceGetMemoryInfo");
 }
 
 static void a_sanitized_program_starts(void **state)
