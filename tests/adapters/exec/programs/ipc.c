@@ -65,6 +65,22 @@ static void open_on_a_thread_that_ends(const CUipcMemHandle *handle, open_handle
     alarm(30); /* instead of a wait for ever for its lock */
 }
 
+/* The block is told as an allocation of its own. */
+static void check_range(CUdeviceptr block, size_t bytes)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUdeviceptr start = 0, starts[2] = {0};
+    size_t size = 0, sizes[2] = {0};
+    void *values[] = {&starts[1], &sizes[1]};
+    const CUdeviceptr last = block + bytes - 1;
+    CHECK(DRIVER(cuMemGetAddressRange)(&start, &size, last));
+    CHECK(DRIVER(cuPointerGetAttribute)(&starts[0], attributes[0], last));
+    CHECK(DRIVER(cuPointerGetAttribute)(&sizes[0], attributes[1], last));
+    CHECK(DRIVER(cuPointerGetAttributes)(2, attributes, values, last));
+    CHECK(start != block || starts[0] != block || starts[1] != block);
+    CHECK(size != bytes || sizes[0] != bytes || sizes[1] != bytes);
+}
+
 /* Opens twice and closes twice, as PyTorch's workers may, while a stream still works on the memory. */
 static int take(const char *text)
 {
@@ -85,6 +101,7 @@ static int take(const char *text)
         return 0;
     }
     CHECK(cuIpcOpenMemHandle_v2_found(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    check_range(block, bytes);
     CHECK(DRIVER(cuMemcpyDtoH)(&first, block, 1));
     CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
     CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
