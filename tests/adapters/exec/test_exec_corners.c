@@ -478,6 +478,14 @@ static void a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other(vo
     unsetenv("STRATA_SHARED_DIR");
 }
 
+/* Where the stack's memory is given back, and in the driver's own reset. */
+static void a_thread_that_is_cancelled_in_a_reset_holds_up_no_other(void **state)
+{
+    (void)state;
+    check(run_under("", "corners cancelled-reset"), 0, "then: 0, another reset: 0\n", "");
+    check(run_wider("", "corners cancelled-reset"), 0, "then: 0, another reset: 0\n", "");
+}
+
 static void a_log_that_a_full_disk_cuts_is_said(void **state)
 {
     (void)state;
@@ -551,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
         cmocka_unit_test(a_request_that_would_wait_for_ever_is_out_of_memory),
         cmocka_unit_test(a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other),
+        cmocka_unit_test(a_thread_that_is_cancelled_in_a_reset_holds_up_no_other),
         cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };

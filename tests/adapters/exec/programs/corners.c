@@ -624,6 +624,32 @@ static void end_in_the_first_request(void)
     printf("then: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
 }
 
+static void *reset_and_end(void *context)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    pthread_cancel(pthread_self());
+    (void)DRIVER(cuDevicePrimaryCtxReset)(0);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The memory of the stack is given back inside the call. */
+static void end_in_a_reset(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    pthread_t thread;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_create(&thread, NULL, reset_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    printf("then: %d", DRIVER(cuMemAlloc)(&block, MIB));
+    printf(", another reset: %d\n", DRIVER(cuDevicePrimaryCtxReset)(0));
+}
+
 /* Files grow no further, as on a full disk. */
 static void fill_the_log(void)
 {
@@ -678,6 +704,7 @@ static const named_way corners[] = {
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
     {"cancelled", end_in_the_first_request},
+    {"cancelled-reset", end_in_a_reset},
     {"full-log", fill_the_log},
     {"exit-handler", free_in_an_exit_handler},
 };
