@@ -265,7 +265,6 @@ static const char covered[][LONGEST] = {
     "cuMemPrefetchBatchAsync",
     "cuMemRangeGetAttribute",
     "cuMemRangeGetAttributes",
-    "cuMemSetAccess",
     "cuMemcpy",
     "cuMemcpy2D",
     "cuMemcpy2DAsync",

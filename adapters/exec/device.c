@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/stack/neighbours.h"
 #include "core/streams/device.h"
@@ -234,6 +235,7 @@ static bool build(exec_device *device)
 
 static exec_device_state start(exec_device *device, int ordinal)
 {
+    const int cancel = strata_cancel_forbid(); /* a driver may be a place to end a thread at, the lock is none */
     pthread_mutex_lock(&starting);
     exec_device_state state = (exec_device_state)atomic_load(&device->state);
     if (state == EXEC_DEVICE_NONE) {
@@ -246,6 +248,7 @@ static exec_device_state start(exec_device *device, int ordinal)
         atomic_fetch_add(&changes, 1);
     }
     pthread_mutex_unlock(&starting);
+    strata_cancel_restore(cancel);
     return state;
 }
 
@@ -398,9 +401,9 @@ exec_here exec_device_of_stream(CUstream stream)
     exec_here here = exec_device_here_now();
     CUcontext context, before = NULL;
     CUdevice current = -1, own = -1;
-    if (exec_is_default(stream) || !strata_driver_is_open() || !has_several_devices() ||
-        !exec_context_of_stream(stream, &context) || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
-        context == before)
+    const bool is_clear = here.context && !has_several_devices(); /* without a current context the stream alone tells */
+    if (exec_is_default(stream) || !strata_driver_is_open() || is_clear || !exec_context_of_stream(stream, &context) ||
+        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || context == before)
         return here;
     if (before)
         strata_cu.CtxGetDevice(&current);
@@ -557,7 +560,9 @@ void exec_device_leave(exec_device *device)
 
 exec_ending exec_device_end_begin(exec_device *device)
 {
-    exec_ending ending = {.device = device, .marked = device && device->is_guarded ? own_device(device) : NULL};
+    exec_ending ending = {.device = device,
+                          .marked = device && device->is_guarded ? own_device(device) : NULL,
+                          .cancel = strata_cancel_forbid()};
     if (ending.marked)
         strata_device_mark_ending(ending.marked, true);
     if (device)
@@ -571,6 +576,7 @@ void exec_device_end_over(const exec_ending *ending)
         strata_device_mark_ending(ending->marked, false);
     if (ending->device)
         pthread_rwlock_unlock(&ending->device->ending);
+    strata_cancel_restore(ending->cancel);
 }
 
 /* False: another thread has found the reset before, and built the stack of the new context. */
@@ -599,6 +605,7 @@ static void begin_anew(exec_device *device)
  * handles of the former one: `forget` comes before that. */
 static bool give_up(exec_device *device, void (*forget)(exec_device *device))
 {
+    const int cancel = strata_cancel_forbid(); /* as above */
     pthread_mutex_lock(&starting);
     const bool gives = exec_device_at((size_t)device->ordinal) && is_of_former_context(device);
     if (gives) {
@@ -611,6 +618,7 @@ static bool give_up(exec_device *device, void (*forget)(exec_device *device))
         strata_neighbours_settle_lost(device->ordinal);
     }
     pthread_mutex_unlock(&starting);
+    strata_cancel_restore(cancel);
     return gives;
 }
 

@@ -208,6 +208,7 @@ bool exec_device_work_ends(const exec_device *device);
 typedef struct exec_ending {
     exec_device *device;
     struct strata_device *marked; /* of a guarded stack */
+    int cancel;                   /* meanwhile the thread is not ended by pthread_cancel */
 } exec_ending;
 exec_ending exec_device_end_begin(exec_device *device);
 void exec_device_end_over(const exec_ending *ending);

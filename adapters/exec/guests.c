@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
+#include "core/base/cancel.h"
 #include "core/base/host_memory.h"
 #include "driver/driver.h"
 
@@ -23,8 +24,10 @@ typedef struct guest {
     uint64_t parts[]; /* their bytes */
 } guest;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* outside passed.c's */
-static guest *guests;                                    /* guarded by the lock */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* around an open, which waits for the other process */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* inside of that, outside passed.c's */
+static guest *guests;                                       /* guarded by the lock */
+static _Atomic bool any;                                    /* there was one; for good */
 
 /* ---- asking the process that has the memory ---- */
 
@@ -177,18 +180,42 @@ static guest *find(const exec_ipc_handle *handle, int device)
 }
 
 /* Under the lock. */
-static CUresult add(const exec_ipc_handle *handle, int device, guest **out)
+static void hold(guest *opened, CUdeviceptr *address, size_t *bytes)
 {
+    opened->holders++;
+    *address = opened->address;
+    *bytes = opened->bytes;
+}
+
+/* Adds a holder to the mapping that there is. False: there is none. */
+static bool open_known(const exec_ipc_handle *handle, int device, CUdeviceptr *address, size_t *bytes)
+{
+    pthread_mutex_lock(&lock);
+    guest *known = find(handle, device);
+    if (known)
+        hold(known, address, bytes);
+    pthread_mutex_unlock(&lock);
+    return known != NULL;
+}
+
+/* Under `opening`. */
+static CUresult add(const exec_ipc_handle *handle, int device, CUdeviceptr *address, size_t *bytes)
+{
+    guest *made = NULL;
     const int connection = connect_to(handle);
     if (connection < 0)
         return CUDA_ERROR_INVALID_HANDLE;
-    const CUresult result = fetch(connection, device, out);
+    const CUresult result = fetch(connection, device, &made);
     close(connection);
     if (result != CUDA_SUCCESS)
         return result;
-    (*out)->handle = *handle;
-    (*out)->next = guests;
-    guests = *out;
+    made->handle = *handle;
+    pthread_mutex_lock(&lock);
+    made->next = guests;
+    guests = made;
+    hold(made, address, bytes);
+    atomic_store_explicit(&any, true, memory_order_release);
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -200,16 +227,12 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
     CUresult result = strata_cu.CtxGetDevice(&device);
     if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&lock);
-    guest *opened = find(handle, device);
-    if (!opened)
-        result = add(handle, device, &opened);
-    if (result == CUDA_SUCCESS) {
-        opened->holders++;
-        *address = opened->address;
-        *bytes = opened->bytes;
-    }
-    pthread_mutex_unlock(&lock);
+    const int cancel = strata_cancel_forbid(); /* a thread can be ended where it waits for the other process */
+    pthread_mutex_lock(&opening);
+    if (!open_known(handle, device, address, bytes))
+        result = add(handle, device, address, bytes);
+    pthread_mutex_unlock(&opening);
+    strata_cancel_restore(cancel);
     return result;
 }
 
@@ -219,6 +242,22 @@ bool exec_ipc_is_guest(CUdeviceptr address)
     const guest *at = guests;
     while (at && address - at->base >= at->mapped)
         at = at->next;
+    pthread_mutex_unlock(&lock);
+    return at != NULL;
+}
+
+bool exec_ipc_find_guest(CUdeviceptr address, CUdeviceptr *start, size_t *bytes)
+{
+    if (!atomic_load_explicit(&any, memory_order_acquire) || exec_is_forked())
+        return false;
+    pthread_mutex_lock(&lock);
+    const guest *at = guests;
+    while (at && address - at->address >= at->bytes)
+        at = at->next;
+    if (at) {
+        *start = at->address;
+        *bytes = at->bytes;
+    }
     pthread_mutex_unlock(&lock);
     return at != NULL;
 }

@@ -96,6 +96,7 @@
     X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, false)                                                \
     X(cuMemRelease, "cuMemRelease", 10020, false)                                                      \
     X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, false)                        \
+    X(cuMemSetAccess, "cuMemSetAccess", 10020, false)                                                  \
     X(cuMemSetMemPool, "cuMemSetMemPool", 13000, false)                                                \
     X(cuMemUnmap, "cuMemUnmap", 10020, false)                                                          \
     X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, false)                                   \

@@ -60,6 +60,10 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size
 /* Whether an address lies in such a mapping. */
 bool exec_ipc_is_guest(CUdeviceptr address);
 
+/* Finds the block that contains the address, in such a mapping: it begins where the program was told, and its mapping
+ * as a rule before that. False: there is none. */
+bool exec_ipc_find_guest(CUdeviceptr address, CUdeviceptr *start, size_t *bytes);
+
 /* Takes a holder from the mapping of the block at an address; the last one waits for the device's work and unmaps it.
  * False: there is no such mapping. *result: the driver's; after an error the mapping is open as before. */
 bool exec_ipc_close(CUdeviceptr address, CUresult *result);

@@ -13,18 +13,26 @@
 
 /* ---- the hooked functions ---- */
 
+/* Returns NULL, and has the loader say so by dlerror, as a program expects that asks it: behind this library there is
+ * no such function. */
+static __attribute__((noinline, cold)) void *find_nothing(const char *name)
+{
+    (void)exec_loader_dlsym(RTLD_NEXT, name);
+    return NULL;
+}
+
 /* Returns what a look-up of a hooked name hands out. If it found this library's own symbol, since the program searched
  * all libraries, there must be a real function, too; else NULL. */
-static void *put_hook(exec_hook hook, void *found)
+static void *put_hook(exec_hook hook, const char *name, void *found)
 {
     if (found && exec_is_own_code(found))
-        return exec_hook_real(hook) ? found : NULL;
+        return exec_hook_real(hook) ? found : find_nothing(name);
     return found && exec_hook_found(hook, found) ? exec_hook_function(hook) : found;
 }
 
 static void *stand_for(exec_hook hook, const char *name, void *found)
 {
-    return hook == EXEC_HOOK_COUNT ? exec_uncovered_if_driver(name, found) : put_hook(hook, found);
+    return hook == EXEC_HOOK_COUNT ? exec_uncovered_if_driver(name, found) : put_hook(hook, name, found);
 }
 
 static __attribute__((noinline)) void *look_up_hooked(exec_hook hook, void *handle, const char *name)
@@ -53,7 +61,7 @@ __attribute__((visibility("default"))) void *dlsym(void *handle, const char *nam
     dlsym_function *real = exec_loader_dlsym_function();
     const exec_hook hook = hook_for(handle, name, &nothing);
     if (nothing)
-        return NULL;
+        return find_nothing(name);
     if (is_untouched(hook, handle, name))
         return real(handle, name);
     return look_up_hooked(hook, handle, name);
@@ -71,7 +79,7 @@ __attribute__((visibility("default"))) void *dlvsym(void *handle, const char *na
     dlvsym_function *real = exec_loader_dlvsym_function();
     const exec_hook hook = hook_for(handle, name, &nothing);
     if (nothing)
-        return NULL;
+        return find_nothing(name);
     if (is_untouched(hook, handle, name))
         return real(handle, name, version);
     return look_up_version_hooked(hook, handle, name, version);

@@ -100,3 +100,23 @@ EXEC_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes)
     end_taken(taken, result == CUDA_SUCCESS);
     return result;
 }
+
+/* Whether the program has a mapping that begins there: for most of its calls no other question is needed. */
+static bool begins_mapping(CUdeviceptr address)
+{
+    mapping *entry = NULL;
+    if (exec_is_forked())
+        return false;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, mappings, &address, sizeof address, entry);
+    pthread_mutex_unlock(&lock);
+    return entry != NULL;
+}
+
+/* A stack's mappings stay as they are: other blocks lie in them, too, and blocks to come. */
+EXEC_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                            size_t count)
+{
+    const CUdeviceptr known = begins_mapping(address) ? address : exec_address_of_a_mapping(address);
+    return EXEC_CALL(cuMemSetAccess, known, bytes, access, count);
+}

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/ipc.h"
 
+#include "core/base/cancel.h"
 #include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -275,8 +276,10 @@ static void drop_parts(exec_offer *of)
 
 static void end(exec_offer *ended)
 {
+    const int cancel = strata_cancel_forbid(); /* a thread can be ended in close, and the rest would stay */
     drop_parts(ended);
     strata_host_free(ended);
+    strata_cancel_restore(cancel);
 }
 
 /* Exports the block's memory anew. After an error the offer is as before. Under the lock. */
@@ -333,7 +336,8 @@ static strata_status make(exec_device *device, const strata_block *block, exec_o
 
 strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle)
 {
-    exec_offer *unheard = NULL; /* it was made, but no socket could be */
+    exec_offer *unheard = NULL;                /* it was made, but no socket could be */
+    const int cancel = strata_cancel_forbid(); /* files are opened and closed with the lock */
     pthread_mutex_lock(&lock);
     exec_offer *const known = find(block->address), *offered = known;
     strata_status status = STRATA_SUCCESS;
@@ -352,6 +356,7 @@ strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exe
     pthread_mutex_unlock(&lock);
     if (unheard)
         end(unheard);
+    strata_cancel_restore(cancel);
     return status;
 }
 

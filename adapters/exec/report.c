@@ -184,9 +184,10 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
     strata_emitter_end(&emitter);
 }
 
-/* A duplicate, made at the start, of the descriptor that the report goes to if it has no file of its own: standard
- * error, or one that --output names. The mark tells it from another file that the program opens under its number. */
-static int kept = -1;
+/* The descriptor that the report goes to if it has no file of its own, standard error or one that --output names, and a
+ * duplicate that is made at the start: a program may close either. The mark tells both from another file that the
+ * program opens under their numbers. */
+static int given = -1, kept = -1;
 static strata_descriptor_mark kept_mark;
 static pid_t owner; /* a forked child reports nothing */
 
@@ -201,17 +202,19 @@ void exec_report_keep_output(void)
     owner = getpid();
     if (!names_descriptor(settings))
         return;
-    const int given = settings->output[0] ? strata_output_descriptor(settings->output) : STDERR_FILENO;
+    given = settings->output[0] ? strata_output_descriptor(settings->output) : STDERR_FILENO;
     kept = fcntl(given, F_DUPFD_CLOEXEC, 500);
     if (kept < 0)
         kept = fcntl(given, F_DUPFD_CLOEXEC, 3);
-    kept_mark = strata_descriptor_mark_of(kept);
+    kept_mark = strata_descriptor_mark_of(given);
 }
 
-/* -1: the program has closed the descriptor, and may have another file there. */
+/* -1: the program has closed both, and may have other files there. */
 static int find_kept(void)
 {
-    return strata_descriptor_is_marked(kept, &kept_mark) ? kept : -1;
+    if (strata_descriptor_is_marked(kept, &kept_mark))
+        return kept;
+    return strata_descriptor_is_marked(given, &kept_mark) ? given : -1;
 }
 
 /* Neither waits for the reader of a pipe, nor for one that has stopped reading: the program is to end. */

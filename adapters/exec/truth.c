@@ -198,12 +198,14 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t 
 {
     const known_address *known = NULL;
     const address_kind kind = exec_device_may_have(address) && has_context() ? find_kind(address, &known) : FOREIGN;
-    if (kind != LIVE)
+    CUdeviceptr begin = kind == LIVE ? known->block.address : 0;
+    size_t size = kind == LIVE ? known->block.requested : 0;
+    if (kind == FREED || (kind == FOREIGN && !(exec_ipc_find_guest(address, &begin, &size) && has_context())))
         return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     if (start)
-        *start = known->block.address;
+        *start = begin;
     if (bytes)
-        *bytes = known->block.requested;
+        *bytes = size;
     return CUDA_SUCCESS;
 }
 
@@ -255,6 +257,21 @@ static void tell_attribute(const known_address *known, CUpointer_attribute attri
         *(unsigned char *)value = 0; /* no handle of it can be had; the driver has written the bytes above it */
 }
 
+/* As above, of a block that was opened from another process, in the place of what the driver has said: of a mapping of
+ * more than the block. */
+static void tell_guest_attribute(CUdeviceptr address, CUpointer_attribute attribute, void *value)
+{
+    CUdeviceptr start;
+    size_t bytes;
+    const bool is_start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+    if ((!is_start && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE) || !exec_ipc_find_guest(address, &start, &bytes))
+        return;
+    if (is_start)
+        memcpy(value, &start, sizeof start);
+    else
+        memcpy(value, &bytes, sizeof bytes);
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     const known_address *known = NULL;
@@ -264,6 +281,8 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attrib
         result = EXEC_CALL(cuPointerGetAttribute, value, attribute, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
     if (kind == LIVE && result == CUDA_SUCCESS)
         tell_attribute(known, attribute, value);
+    else if (result == CUDA_SUCCESS && value)
+        tell_guest_attribute(address, attribute, value);
     return result;
 }
 
@@ -274,8 +293,10 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     const address_kind kind = attributes && values ? find_kind(address, &known) : FOREIGN;
     const CUresult result =
         EXEC_CALL(cuPointerGetAttributes, count, attributes, values, kind == FREED ? EXEC_UNKNOWN_ADDRESS : address);
-    for (unsigned i = 0; kind == LIVE && result == CUDA_SUCCESS && i < count; i++)
-        if (values[i])
+    for (unsigned i = 0; result == CUDA_SUCCESS && attributes && values && i < count; i++)
+        if (values[i] && kind == LIVE)
             tell_attribute(known, attributes[i], values[i]);
+        else if (values[i])
+            tell_guest_attribute(address, attributes[i], values[i]);
     return result;
 }

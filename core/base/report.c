@@ -1,6 +1,7 @@
 /* STRATA_REPORT, and writing what it is for. */
 #include "core/base/report.h"
 
+#include "core/base/cancel.h"
 #include "core/base/output_file.h"
 #include "driver/driver.h"
 
@@ -130,6 +131,7 @@ static bool wait_for_room(int descriptor)
 ssize_t strata_write_without_signals(int descriptor, const char *text, size_t length)
 {
     sigset_t alone, before, pending;
+    const int cancel = strata_cancel_forbid(); /* the caller may hold a lock, and the signals are blocked */
     sigemptyset(&alone);
     sigemptyset(&pending);
     sigpending(&pending);
@@ -144,6 +146,7 @@ ssize_t strata_write_without_signals(int descriptor, const char *text, size_t le
         while (sigtimedwait(&alone, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
             ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    strata_cancel_restore(cancel);
     errno = error;
     return written;
 }

@@ -415,6 +415,15 @@ static void a_report_does_not_go_into_a_file_of_the_programs(void **state)
     free(result);
 }
 
+static void a_program_that_closes_other_descriptors_is_reported(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--report", "behaviour closed-others");
+    assert_int_equal(result->status, 0);
+    assert_int_equal(count_of(result->err, "process: "), 1);
+    free(result);
+}
+
 typedef struct held_program {
     pid_t process;
     int input, output, errors;
@@ -665,6 +674,8 @@ static void without_a_driver_its_names_are_not_found(void **state)
 {
     (void)state;
     check(run_under("", "without_driver"), 0, "dlsym: nothing\ndlvsym: nothing\nnvml: nothing\nothers: found\n", "");
+    check_same("", "without_driver cuMemAlloc_v2", "without_driver cuMemAlloc_v2");
+    check_same("", "without_driver nvmlDeviceGetMemoryInfo", "without_driver nvmlDeviceGetMemoryInfo");
 }
 
 static void a_sanitized_program_starts(void **state)
@@ -923,6 +934,7 @@ int main(void)
         cmocka_unit_test(a_report_without_a_reader_changes_no_exit_status),
         cmocka_unit_test(a_forked_child_reports_nothing),
         cmocka_unit_test(a_report_does_not_go_into_a_file_of_the_programs),
+        cmocka_unit_test(a_program_that_closes_other_descriptors_is_reported),
         cmocka_unit_test(a_running_program_can_be_looked_at),
         cmocka_unit_test(a_log_that_lacks_nothing_is_not_said_to_be_incomplete),
         cmocka_unit_test(a_report_that_is_as_the_one_before_is_not_repeated),

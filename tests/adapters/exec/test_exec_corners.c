@@ -318,6 +318,14 @@ static void memory_is_of_the_streams_device_or_the_pools(void **state)
     unsetenv("STRATA_SIM_DEVICES");
 }
 
+static void a_stream_without_a_current_context_is_charged(void **state)
+{
+    (void)state;
+    check_same("", "corners stream-alone", "corners stream-alone");
+    check(run_under("--budget 32MiB", "corners stream-alone"), 0, "in order: 2, of the default pool: 2\n", "");
+    check(run_under("--report", "corners stream-alone"), 0, "in order: 0", "served_stream_ordered: 2\n");
+}
+
 static void a_destroyed_pool_gives_way_to_the_default_one(void **state)
 {
     (void)state;
@@ -460,6 +468,24 @@ static void a_request_that_would_wait_for_ever_is_out_of_memory(void **state)
     check(run_under("--stack budget(limit=100MiB,wait=live),direct", "corners deadlock"), 0, "refused: 2\n", "");
 }
 
+/* It says why there is no stack, with a lock that all requests need. */
+static void a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other(void **state)
+{
+    (void)state;
+    setenv("STRATA_SHARED_DIR", "/nowhere/at/all", 1);
+    check(run_under("--budget 48MiB --shared exec-cancelled", "corners cancelled"), 0, "then: 0\n",
+          "the program goes on without it");
+    unsetenv("STRATA_SHARED_DIR");
+}
+
+/* Where the stack's memory is given back, and in the driver's own reset. */
+static void a_thread_that_is_cancelled_in_a_reset_holds_up_no_other(void **state)
+{
+    (void)state;
+    check(run_under("", "corners cancelled-reset"), 0, "then: 0, another reset: 0\n", "");
+    check(run_wider("", "corners cancelled-reset"), 0, "then: 0, another reset: 0\n", "");
+}
+
 static void a_log_that_a_full_disk_cuts_is_said(void **state)
 {
     (void)state;
@@ -514,6 +540,7 @@ int main(void)
         cmocka_unit_test(streams_and_contexts_are_made_after_a_reset_that_was_not_seen),
         cmocka_unit_test(a_call_that_fails_leaves_no_use_unordered),
         cmocka_unit_test(memory_is_of_the_streams_device_or_the_pools),
+        cmocka_unit_test(a_stream_without_a_current_context_is_charged),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
         cmocka_unit_test(freed_addresses_are_unknown),
@@ -531,6 +558,8 @@ int main(void)
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
         cmocka_unit_test(a_request_that_would_wait_for_ever_is_out_of_memory),
+        cmocka_unit_test(a_thread_that_is_cancelled_in_the_first_request_holds_up_no_other),
+        cmocka_unit_test(a_thread_that_is_cancelled_in_a_reset_holds_up_no_other),
         cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
     };

@@ -161,7 +161,9 @@ static void memory_of_the_stack_is_no_mapping_of_the_programs(void **state)
     (void)state;
     check_same("--ipc", "handles", "handles");
     check_same("--stack direct", "handles", "handles");
-    check(run_under("", "handles"), 0, "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nfirst byte: 7\n",
+    check(run_under("", "handles"), 0,
+          "inside: handle 1, unmapped 1\nfreed: handle 1, unmapped 1\nforbidden: block 1, freed 1, then written: 0\n"
+          "first byte: 7\n",
           "");
 }
 
@@ -173,7 +175,8 @@ static void a_contiguous_block_has_a_handle(void **state)
     assert_int_equal(result->status, 0);
     assert_non_null(strstr(result->out, "inside: handle types 1 and 1, IPC 0 and 0\n"
                                         "block: handle 0, unmapped 1\ninside: handle 0, unmapped 1\n"
-                                        "freed: handle 1, unmapped 1\nfirst byte: 7\n"));
+                                        "freed: handle 1, unmapped 1\n"
+                                        "forbidden: block 1, freed 1, then written: 0\nfirst byte: 7\n"));
     free(result);
     check(run_under("--stack pool(contiguous=8MiB)", "handles"), 0, "block: handle 1, unmapped 1\n", "");
 }
@@ -471,6 +474,13 @@ static void an_offer_without_a_socket_is_taken_back(void **state)
     check(run_wider("--ipc", "ipc no-socket"), 0, "a handle: refused, descriptors left: 1\n", "");
 }
 
+static void a_thread_that_is_cancelled_holds_up_no_other_that_gives_or_takes_memory(void **state)
+{
+    (void)state;
+    check(run_wider("--ipc --children", "ipc cancelled"), 0, "calls that came back: 2\none mapping, read 7 and 7\n",
+          "");
+}
+
 static void memory_is_given_on_a_new_socket_when_the_program_has_closed_the_first(void **state)
 {
     (void)state;
@@ -651,6 +661,7 @@ int main(void)
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),
         cmocka_unit_test(an_offer_without_a_socket_is_taken_back),
         cmocka_unit_test(files_of_the_program_in_place_of_the_memorys_are_left_alone),
+        cmocka_unit_test(a_thread_that_is_cancelled_holds_up_no_other_that_gives_or_takes_memory),
         cmocka_unit_test(memory_is_given_on_a_new_socket_when_the_program_has_closed_the_first),
         cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
         cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),

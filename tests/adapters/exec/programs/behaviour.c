@@ -229,6 +229,16 @@ static void close_standard_error(void)
     printf("%s\n", path);
 }
 
+/* As daemons close what they do not know. */
+static void close_other_descriptors(void)
+{
+    enum { MOST = 1024 };
+    CUdeviceptr block;
+    for (int file = STDERR_FILENO + 1; file < MOST; file++)
+        close(file);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 /* ---- a program that goes on ---- */
 
 /* Says that it has memory, and waits for the end of its input. */
@@ -302,6 +312,7 @@ static const named_way behaviours[] = {
     {"own-pool", use_a_pool_of_its_own},
     {"peer", use_memory_of_a_peer},
     {"closed", close_standard_error},
+    {"closed-others", close_other_descriptors},
     {"leak", keep_memory},
     {"refused", ask_until_refused},
 };

@@ -71,6 +71,7 @@
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)       \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)     \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020) \
+    X(cuMemSetAccess, cuMemSetAccess, 10020)                                 \
     X(cuMemMap, cuMemMap, 10020)                                             \
     X(cuMemUnmap, cuMemUnmap, 10020)
 

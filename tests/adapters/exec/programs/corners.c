@@ -160,6 +160,25 @@ static void ask_on_another_device(void)
     CHECK(DRIVER(cuStreamSynchronize)(own));
 }
 
+/* The stream says which device it is. */
+static void ask_on_a_stream_without_a_context(void)
+{
+    CUdeviceptr block;
+    CUmemoryPool standard;
+    const CUstream stream = new_stream();
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&standard, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(NULL));
+    CUresult result = DRIVER(cuMemAllocAsync)(&block, 40 * MIB, stream);
+    printf("in order: %d", (int)result);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    result = DRIVER(cuMemAllocFromPoolAsync)(&block, 40 * MIB, standard, stream);
+    printf(", of the default pool: %d\n", (int)result);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, stream));
+    CHECK(DRIVER(cuStreamSynchronize)(stream));
+}
+
 /* The device's own pool is the default one again. */
 static void destroy_the_current_pool(void)
 {
@@ -582,6 +601,55 @@ static void wait_for_one_another(void)
         CHECK(pthread_join(threads[i], NULL));
 }
 
+static void *ask_and_end(void *context)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    pthread_cancel(pthread_self()); /* it ends in the first call that a thread can be ended in */
+    (void)DRIVER(cuMemAlloc)(&block, MIB);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The first request of all, which meets what keeps the stack from being built. */
+static void end_in_the_first_request(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    pthread_t thread;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_create(&thread, NULL, ask_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30); /* instead of a wait for ever for its lock */
+    printf("then: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
+static void *reset_and_end(void *context)
+{
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    pthread_cancel(pthread_self());
+    (void)DRIVER(cuDevicePrimaryCtxReset)(0);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The memory of the stack is given back inside the call. */
+static void end_in_a_reset(void)
+{
+    CUcontext context;
+    CUdeviceptr block;
+    pthread_t thread;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(pthread_create(&thread, NULL, reset_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30);
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    printf("then: %d", DRIVER(cuMemAlloc)(&block, MIB));
+    printf(", another reset: %d\n", DRIVER(cuDevicePrimaryCtxReset)(0));
+}
+
 /* Files grow no further, as on a full disk. */
 static void fill_the_log(void)
 {
@@ -620,6 +688,7 @@ static const named_way corners[] = {
     {"older-context", read_in_an_older_context},
     {"releases", release_too_often},
     {"devices", ask_on_another_device},
+    {"stream-alone", ask_on_a_stream_without_a_context},
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
     {"freed", ask_for_freed_addresses},
@@ -634,6 +703,8 @@ static const named_way corners[] = {
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
+    {"cancelled", end_in_the_first_request},
+    {"cancelled-reset", end_in_a_reset},
     {"full-log", fill_the_log},
     {"exit-handler", free_in_an_exit_handler},
 };

@@ -19,6 +19,26 @@ static void take_for_a_mapping(const char *name, CUdeviceptr address)
     printf(", unmapped %d\n", (int)DRIVER(cuMemUnmap)(address, 2 * MIB));
 }
 
+static CUresult set_access(CUdeviceptr address, size_t bytes, CUmemAccess_flags flags)
+{
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = flags};
+    return DRIVER(cuMemSetAccess)(address, bytes, &access, 1);
+}
+
+/* What is forbidden in a block would be in the memory of other blocks, too. */
+static void forbid_access(void)
+{
+    enum { BYTES = 64 << 20 }; /* whole pieces of physical memory */
+    CUdeviceptr large, freed;
+    CHECK(DRIVER(cuMemAlloc)(&large, BYTES));
+    CHECK(DRIVER(cuMemAlloc)(&freed, BYTES));
+    CHECK(DRIVER(cuMemFree)(freed));
+    printf("forbidden: block %d", (int)set_access(large, BYTES, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    printf(", freed %d", (int)set_access(freed, BYTES, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    printf(", then written: %d\n", (int)DRIVER(cuMemsetD8)(large, 1, BYTES));
+    CHECK(DRIVER(cuMemFree)(large));
+}
+
 static void say_handles(const char *name, CUdeviceptr address)
 {
     unsigned long long types = 0, of_several = 0;
@@ -81,6 +101,8 @@ static void map_and_unmap(void)
     CHECK(DRIVER(cuMemCreate)(&handle, 2 * MIB, &properties, 0));
     CHECK(DRIVER(cuMemAddressReserve)(&range, 2 * MIB, 0, 0, 0));
     CHECK(DRIVER(cuMemMap)(range, 2 * MIB, 0, handle, 0));
+    CHECK(set_access(range, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CHECK(DRIVER(cuMemsetD8)(range, 1, 2 * MIB));
     CHECK(DRIVER(cuMemRelease)(handle));
     CHECK(DRIVER(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)range)); /* NOLINT: of the device */
     CHECK(DRIVER(cuMemRelease)(handle));
@@ -107,6 +129,7 @@ int main(void)
     take_for_a_mapping("inside", block + 2 * MIB);
     take_for_a_mapping("freed", freed);
     map_and_unmap();
+    forbid_access();
     CHECK(DRIVER(cuMemcpyDtoH)(&byte, block, 1));
     printf("first byte: %d\n", byte);
     CHECK(DRIVER(cuMemFree)(block));

@@ -35,6 +35,52 @@ static void CUDA_CB pause_long(void *data)
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }
 
+typedef CUresult open_handle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+
+/* What a thread opens that is ended by pthread_cancel, at the first call that a thread can be ended in. */
+typedef struct ended_open {
+    CUcontext context;
+    CUipcMemHandle handle;
+    open_handle *open;
+} ended_open;
+
+static void *open_and_end(void *data)
+{
+    const ended_open *own = data;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuCtxSetCurrent)(own->context));
+    pthread_cancel(pthread_self());
+    (void)own->open(&block, own->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void open_on_a_thread_that_ends(const CUipcMemHandle *handle, open_handle *open)
+{
+    pthread_t thread;
+    ended_open own = {.handle = *handle, .open = open};
+    CHECK(DRIVER(cuCtxGetCurrent)(&own.context));
+    CHECK(pthread_create(&thread, NULL, open_and_end, &own));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30); /* instead of a wait for ever for its lock */
+}
+
+/* The block is told as an allocation of its own. */
+static void check_range(CUdeviceptr block, size_t bytes)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUdeviceptr start = 0, starts[2] = {0};
+    size_t size = 0, sizes[2] = {0};
+    void *values[] = {&starts[1], &sizes[1]};
+    const CUdeviceptr last = block + bytes - 1;
+    CHECK(DRIVER(cuMemGetAddressRange)(&start, &size, last));
+    CHECK(DRIVER(cuPointerGetAttribute)(&starts[0], attributes[0], last));
+    CHECK(DRIVER(cuPointerGetAttribute)(&sizes[0], attributes[1], last));
+    CHECK(DRIVER(cuPointerGetAttributes)(2, attributes, values, last));
+    CHECK(start != block || starts[0] != block || starts[1] != block);
+    CHECK(size != bytes || sizes[0] != bytes || sizes[1] != bytes);
+}
+
 /* Opens twice and closes twice, as PyTorch's workers may, while a stream still works on the memory. */
 static int take(const char *text)
 {
@@ -47,12 +93,15 @@ static int take(const char *text)
     unsigned char first = 0, last = 0;
     begin();
     get_handle(strchr(text, ',') + 1, &handle);
+    if (getenv("IPC_CANCELLED"))
+        open_on_a_thread_that_ends(&handle, cuIpcOpenMemHandle_v2_found);
     const CUresult opened = cuIpcOpenMemHandle_v2_found(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (opened != CUDA_SUCCESS) {
         printf("opening gave %d\n", opened);
         return 0;
     }
     CHECK(cuIpcOpenMemHandle_v2_found(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    check_range(block, bytes);
     CHECK(DRIVER(cuMemcpyDtoH)(&first, block, 1));
     CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
     CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
@@ -121,6 +170,44 @@ static int fail_to_free(const char *self)
     printf("a free on no stream gave %d\n", DRIVER(cuMemFreeAsync)(block, stream));
     run_taker(self, MIB, &handle);
     CHECK(DRIVER(cuMemFree)(block));
+    return 0;
+}
+
+static _Atomic int calls_made;
+
+/* The first offer of the process, and the end of it. */
+static void *offer_and_end(void *context)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUipcMemHandle handle;
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    pthread_cancel(pthread_self());
+    calls_made += cuIpcGetMemHandle_found(&handle, block) == CUDA_SUCCESS;
+    calls_made += DRIVER(cuMemFree)(block) == CUDA_SUCCESS;
+    pthread_testcancel();
+    return NULL;
+}
+
+static int offer_on_a_thread_that_ends(const char *self)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    CUdeviceptr block;
+    CUcontext context;
+    CUipcMemHandle handle;
+    pthread_t thread;
+    begin();
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, MIB));
+    CHECK(pthread_create(&thread, NULL, offer_and_end, context));
+    CHECK(pthread_join(thread, NULL));
+    printf("calls that came back: %d\n", calls_made);
+    alarm(60);
+    CHECK(cuIpcGetMemHandle_found(&handle, block));
+    setenv("IPC_CANCELLED", "1", 1);
+    run_taker(self, MIB, &handle);
     return 0;
 }
 
@@ -252,6 +339,8 @@ int main(int count, char **arguments)
         return wait_without_descriptors();
     if (count > 1 && strcmp(arguments[1], "failed-free") == 0)
         return fail_to_free(arguments[0]);
+    if (count > 1 && strcmp(arguments[1], "cancelled") == 0)
+        return offer_on_a_thread_that_ends(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "closed") == 0)
         return close_unknown_descriptors(arguments[0]);
     if (count > 1 && strcmp(arguments[1], "reused") == 0)
