@@ -3,6 +3,7 @@
  * What other processes may share has its own file. */
 #include "memory/memory.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -59,15 +60,19 @@ static bool find_bytes(sim_physical *physical)
     return room;
 }
 
-/* Drops the bytes of memory that is gone. In the common file, which a forked child shares, only the parent does. */
+/* Drops the bytes of memory that is gone. In the common file, which a forked child shares, only the parent does. A
+ * thread that is to be ended by pthread_cancel is not ended here, with the lock. */
 static void lose_bytes(const sim_physical *physical)
 {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     if (physical->own_file) {
         sim_file_close(&physical->file);
     } else if (sim.phase == SIM_RUNNING && sim_file_is_open(&physical->file)) {
         fallocate(physical->file.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
                   (off_t)physical->bytes);
     }
+    pthread_setcancelstate(before, &before);
 }
 
 /* Takes memory out of the device's used bytes; another physical with the same file counts for it from then on. */

@@ -3,6 +3,7 @@
 #include "support/sim_vmm.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -291,6 +292,35 @@ static void a_program_that_closes_the_drivers_descriptors_keeps_its_own_files(vo
     assert_int_equal(in_child(close_and_go_on), 0);
 }
 
+static void *release_cancelled(void *handle)
+{
+    pthread_cancel(pthread_self());
+    p_cuMemRelease(*(CUmemGenericAllocationHandle *)handle);
+    pthread_testcancel();
+    return handle;
+}
+
+static int go_on_behind_a_cancelled_thread(void)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    pthread_t thread;
+    begin(STRATA_SIM_EARLY);
+    if (p_cuMemCreate(&handle, TEST_PAGE, &properties, 0) != CUDA_SUCCESS)
+        return 1;
+    if (pthread_create(&thread, NULL, release_cancelled, &handle) != 0 || pthread_join(thread, NULL) != 0)
+        return 2;
+    alarm(30); /* a lock that stays taken */
+    return p_cuMemCreate(&handle, TEST_PAGE, &properties, 0) == CUDA_SUCCESS ? 0 : 3;
+}
+
+static void a_cancelled_thread_is_not_ended_with_the_drivers_lock(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(go_on_behind_a_cancelled_thread), 0);
+}
+
 int main(void)
 {
     test_sim_open();
@@ -301,6 +331,7 @@ int main(void)
         cmocka_unit_test(another_process_sees_and_changes_the_bytes_of_an_exported_handle),
         cmocka_unit_test(the_end_of_a_forked_child_leaves_its_parents_memory_alone),
         cmocka_unit_test(a_program_that_closes_the_drivers_descriptors_keeps_its_own_files),
+        cmocka_unit_test(a_cancelled_thread_is_not_ended_with_the_drivers_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
