@@ -611,6 +611,38 @@ def test_a_begun_use_that_another_thread_drops_is_finished_by_its_own(runtime, c
     assert runtime.usage()["live_blocks"] == 0
 
 
+def test_a_use_is_begun_by_one_of_several_threads():
+    with strata.Runtime("statistics, pool", stream_capacity=32) as runtime:
+        streams = [runtime.stream() for _ in range(20)]  # the use waits for them, so that its begin takes a while
+        for _ in range(200):
+            buffer = runtime.allocate(1000, streams[0])
+            for stream in streams[1:]:
+                buffer.record(stream, "r")
+            use, begun, barrier = buffer.use(streams[0]), [], threading.Barrier(3)
+
+            def work():
+                barrier.wait()
+                try:
+                    use.__enter__()
+                    begun.append(threading.get_ident())
+                except ValueError:
+                    pass
+                barrier.wait()
+                if threading.get_ident() in begun:
+                    use.__exit__(None, None, None)
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(begun) == 1
+            buffer.free()
+        for stream in streams:
+            stream.close()
+        assert runtime.usage()["live_blocks"] == 0
+
+
 def test_a_begun_use_is_finished_though_its_thread_has_ended(runtime):
     stream = runtime.stream()
     buffer = runtime.allocate(1000, stream)

@@ -85,14 +85,15 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
     strata_ref *ref = strata_ref_clone(self->buffer->ref);
     strata_runtime *of = runtime_of_reference(runtime);
     strata_status status;
+    self->use.ref = ref; /* other threads find it begun meanwhile */
+    self->use.thread = PyThread_get_thread_ident();
     RUNTIME_CALL_BEGIN(runtime)
     status = begin(&self->use, of, ref);
     RUNTIME_CALL_END(runtime)
-    if (status != STRATA_SUCCESS)
-        return errors_raise(status);
-    self->use.ref = ref;
-    self->use.thread = PyThread_get_thread_ident();
-    return Py_NewRef(self->buffer);
+    if (status == STRATA_SUCCESS)
+        return Py_NewRef(self->buffer);
+    self->use.ref = NULL;
+    return errors_raise(status);
 }
 
 /* Finishes a use that has begun. */
