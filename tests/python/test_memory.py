@@ -375,6 +375,27 @@ def test_the_owner_of_a_stream_that_another_object_named_is_kept(runtime, driver
         assert not ended
 
 
+def test_a_registration_that_has_ended_names_no_stream(driver):
+    """A later stream may have its handle; the work of the former one may still run."""
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        handle = driver.make_stream()
+        runtime.register_stream(handle)
+        buffer = runtime.allocate(nbytes, runtime.stream())
+        buffer.use_until_free(handle)
+        driver.cuCtxSynchronize()
+        for value in range(8):
+            driver.fill(buffer, value, handle)
+        runtime.unregister_stream(handle)
+        driver.destroy_stream(handle)
+        again = driver.make_stream()
+        runtime.register_stream(again)
+        del buffer
+        reuse_on_another_stream(runtime, driver, nbytes)
+        runtime.unregister_stream(again)
+        driver.destroy_stream(again)
+
+
 def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
     use, errors = runtime.allocate(4096).use(None), []
     use.__enter__()

@@ -109,15 +109,16 @@ static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
     CUstream stream;
     if (!convert_stream(given, &stream) || !buffer_ref(self))
         return NULL;
-    if (!buffer_stream_lives(self, given, stream)) {
+    PyObject *kept = buffer_stream_to_keep(self, given, stream);
+    if (!kept) {
         buffer_mark_unrecorded(self->ref);
         Py_RETURN_NONE;
     }
     if (!self->streams)
         self->streams = PyList_New(0);
-    if (!self->streams || (!is_named(self, given, stream) && PyList_Append(self->streams, given) != 0))
-        return NULL;
-    Py_RETURN_NONE;
+    const bool done = self->streams && (is_named(self, kept, stream) || PyList_Append(self->streams, kept) == 0);
+    Py_DECREF(kept);
+    return done ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- the type ---- */
