@@ -136,6 +136,23 @@ def test_what_is_no_stream_is_refused(runtime):
         runtime.allocate(10, -1)
 
 
+def test_memory_is_no_stream(runtime, driver):
+    """It has a `ptr` or a `handle`, too: its address, on which a driver may crash."""
+    driver  # its context is current
+
+    class Tensor:
+        handle = 4096
+
+        def __dlpack__(self):
+            pass
+
+    with runtime.allocate(100) as buffer:
+        for memory in (buffer, strata.Memory(100), Tensor()):
+            for call in (strata.stream_handle, lambda stream: runtime.allocate(10, stream), buffer.use, buffer.free):
+                with pytest.raises(TypeError, match="^stream: "):
+                    call(memory)
+
+
 @pytest.mark.parametrize("answer", [5, (0,), None])
 def test_a_stream_with_another_protocol_is_refused(runtime, answer):
     class Other:

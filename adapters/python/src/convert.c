@@ -64,6 +64,12 @@ static bool handle_of_member(PyObject *member, CUstream *out)
 /* In this order: CuPy, PyTorch; Numba and bindings. */
 static const char *const stream_members[] = {"ptr", "cuda_stream", "handle"};
 
+/* Memory has a `ptr` or a `handle`, too, which is its address: the driver may crash on it. */
+static bool is_memory(PyObject *object)
+{
+    return memory_check(object) || PyObject_HasAttrString(object, "__dlpack__");
+}
+
 bool convert_stream(PyObject *object, CUstream *out)
 {
     *out = NULL;
@@ -78,7 +84,7 @@ bool convert_stream(PyObject *object, CUstream *out)
         Py_XDECREF(found);
         return done;
     }
-    for (size_t i = 0; i < sizeof stream_members / sizeof stream_members[0]; i++) {
+    for (size_t i = 0; !is_memory(object) && i < sizeof stream_members / sizeof stream_members[0]; i++) {
         if (!PyObject_HasAttrString(object, stream_members[i]))
             continue;
         found = PyObject_GetAttrString(object, stream_members[i]);

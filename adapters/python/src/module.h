@@ -177,6 +177,7 @@ PyObject *buffer_array_interface(PyObject *self, void *ignored);
 
 /* memory.c */
 int memory_add(PyObject *module);
+bool memory_check(PyObject *object);
 PyObject *memory_info(PyObject *module, PyObject *ignored);
 
 /* scopes.c: what a thread has entered, innermost first. */
