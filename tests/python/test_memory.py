@@ -89,6 +89,28 @@ def test_views_that_do_not_fit_are_refused(runtime):
             whole.view("decimal")
 
 
+class Index:
+    """A number that is no int, as NumPy's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+def test_shapes_are_of_any_numbers_and_not_negative(runtime):
+    with runtime.allocate(1024) as whole:
+        for given in (Index(2), (Index(2),), [2], (True, Index(2))):
+            shape = whole.view("f4", given).shape
+            assert shape[-1] == 2 and all(type(extent) is int for extent in shape)
+        for wrong in (-1, (4, -1), 1 << 63, (1 << 63, 0), (1 << 40, 1 << 40)):
+            with pytest.raises(ValueError, match="^shape: "):
+                whole.view("f4", wrong)
+        with pytest.raises(TypeError):
+            whole.view("f4", (1.0,))
+
+
 class Ptr:
     def __init__(self, handle):
         self.ptr = handle
