@@ -419,6 +419,24 @@ def receive(there, back):
 
 
 @check
+def a_history_of_another_size_stays_in_order():
+    """A larger one continues behind the newest entry, and a smaller one keeps the newest."""
+
+    def record(most, *sizes):
+        torch.cuda.memory._record_memory_history(max_entries=most)
+        for units in sizes:
+            torch.empty(512 * units, dtype=torch.uint8, device="cuda")
+        return [entry["size"] // 512 for entry in torch.cuda.memory._snapshot()["device_traces"][0]]
+
+    try:
+        expect(record(4, 1, 2) == [1, 2, 2, 2], "the newest four")
+        expect(record(8, 3) == [1, 2, 2, 2, 3, 3, 3], "all of both")
+        expect(record(2) == [3, 3] and record(2, 4) == [4, 4], "the newest two")
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+@check
 def forked_child():
     tensor = filled(1)
     child = os.fork()
