@@ -158,6 +158,16 @@ def test_what_is_no_stream_is_refused(runtime):
         runtime.allocate(10, -1)
 
 
+@pytest.mark.parametrize("member", ["__cuda_stream__", "ptr", "cuda_stream", "handle"])
+def test_a_stream_that_does_not_tell_its_handle_says_why(runtime, member):
+    def fail(self):
+        raise KeyError("the stream was closed")
+
+    stream = type("Stream", (), {member: property(fail)})()
+    with pytest.raises(KeyError, match="the stream was closed"):
+        runtime.allocate(10, stream)
+
+
 def test_memory_is_no_stream(runtime, driver):
     """It has a `ptr` or a `handle`, too: its address, on which a driver may crash."""
     driver  # its context is current
