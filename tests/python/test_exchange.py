@@ -203,6 +203,38 @@ def test_the_array_interface(runtime):
     stream.close()
 
 
+def test_a_consumers_stream_comes_after_work_of_the_allocation_stream(runtime, driver):
+    """Also where Strata does not know that stream: the simulated driver's checker tells."""
+    foreign = type("Stream", (), {"ptr": driver.make_stream()})()
+    consumer = driver.make_stream()
+    for stream in (foreign, runtime.stream()):
+        buffer = runtime.allocate(1 << 20, stream)
+        for whole in (buffer, buffer.view("float32")):
+            driver.fill(whole, 1)
+            capsule = whole.__dlpack__(stream=consumer)
+            driver.fill(whole, 2, consumer)
+            driver.cuCtxSynchronize()
+            del capsule
+        del buffer, whole
+    driver.destroy_stream(consumer)
+    driver.destroy_stream(foreign.ptr)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("stack", ["pinned", "managed"])
+def test_the_host_reads_what_the_device_has_written(driver, stack, known):
+    with strata.Runtime(stack) as runtime:
+        stream = runtime.stream() if known else type("Stream", (), {"ptr": driver.make_stream()})()
+        buffer = runtime.allocate(1 << 20, stream)
+        for value in range(8):
+            driver.fill(buffer, value)
+        assert (numpy.from_dlpack(buffer) == 7).all()
+        del buffer
+        if not known:
+            driver.destroy_stream(stream.ptr)
+        del stream
+
+
 @pytest.mark.parametrize("read", ["array interface", "DLPack"])
 def test_the_free_waits_for_a_consumer(driver, read):
     nbytes = 3 << 20

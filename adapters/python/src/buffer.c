@@ -43,6 +43,13 @@ static bool is_default_stream(CUstream stream)
     return !stream || stream == CU_STREAM_LEGACY;
 }
 
+bool buffer_can_record_own_stream(buffer_object *self)
+{
+    if (self->handle == CU_STREAM_PER_THREAD)
+        return PyThread_get_thread_ident() == self->thread;
+    return self->stream || is_default_stream(self->handle) || runtime_has_registered(self->runtime, self->handle);
+}
+
 /* Whether a stream of use_until_free is still the one that was named: a number ends with its registration, and may then
  * be another stream's. */
 static bool is_still_named(const buffer_object *self, PyObject *kept, CUstream stream)

@@ -62,6 +62,8 @@ static PyObject *legacy_capsule(DLManagedTensorVersioned *versioned)
 
 typedef struct export_request {
     int64_t stream;
+    bool stream_given; /* false: None */
+    bool behind_own_stream;
     bool versioned;
 } export_request;
 
@@ -139,6 +141,7 @@ static bool read_request(PyObject *arguments, PyObject *keywords, export_request
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names, &stream, &version, wish, &copy) ||
         !read_stream(stream, &out->stream) || !read_version(version, &out->versioned))
         return false;
+    out->stream_given = stream != Py_None;
     const int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (copies <= 0)
         return copies == 0;
@@ -161,6 +164,38 @@ static bool read_shape(PyObject *shape, int64_t *extents, strata_dlpack_options 
     return !PyErr_Occurred();
 }
 
+/* A consumer that gives no stream reads memory of the host at once, as NumPy does: the host waits for the work before
+ * the tensor, after which the legacy default stream comes. */
+static strata_status wait_for_host(const export_request *request, strata_runtime *runtime, DLDevice device)
+{
+    return request->stream_given || device.device_type == kDLCUDA
+               ? STRATA_SUCCESS
+               : strata_runtime_stream_synchronize(runtime, CU_STREAM_LEGACY);
+}
+
+/* Whether the consumer's stream has to wait for the allocation stream, whose work may be recorded nowhere. Of a stream
+ * that was named by a number nothing can be recorded: the handle may be dead. */
+static bool is_behind_own_stream(buffer_object *self, const export_request *request)
+{
+    return request->stream != STRATA_DLPACK_STREAM_NONE &&
+           (uint64_t)request->stream != convert_stream_number(self->handle) && buffer_can_record_own_stream(self);
+}
+
+/* Without the GIL. After an error there is no tensor. */
+static strata_status export(const buffer_object *self, strata_ref *ref, const export_request *request,
+                            const strata_dlpack_options *options, DLManagedTensorVersioned **out)
+{
+    strata_status status = request->behind_own_stream ? strata_ref_record_write(ref, self->handle) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = strata_ref_export_dlpack(ref, request->stream, options, out);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = wait_for_host(request, runtime_of_reference(self->runtime), (*out)->dl_tensor.device);
+    if (status != STRATA_SUCCESS)
+        (*out)->deleter(*out);
+    return status;
+}
+
 PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     buffer_object *self = (buffer_object *)object;
@@ -173,9 +208,10 @@ PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keyword
     if (!read_request(arguments, keywords, &request, &wish) || !buffer_ref(self) ||
         !read_shape(self->shape, extents, &options))
         return NULL;
+    request.behind_own_stream = is_behind_own_stream(self, &request);
     strata_ref *ref = strata_ref_clone(self->ref); /* another thread may free the buffer meanwhile */
     RUNTIME_CALL_BEGIN(self->runtime)
-    status = strata_ref_export_dlpack(ref, request.stream, &options, &tensor);
+    status = export(self, ref, &request, &options, &tensor);
     strata_ref_release(ref);
     RUNTIME_CALL_END(self->runtime)
     if (status != STRATA_SUCCESS)
