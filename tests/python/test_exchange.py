@@ -220,6 +220,33 @@ def test_a_consumers_stream_comes_after_work_of_the_allocation_stream(runtime, d
     driver.destroy_stream(foreign.ptr)
 
 
+def test_the_stream_of_the_array_interface_comes_after_recorded_uses(runtime, driver):
+    foreign = type("Stream", (), {"ptr": driver.make_stream()})()
+    user = driver.make_stream()
+    for stream in (foreign, runtime.stream(), None):
+        buffer = runtime.allocate(1 << 20, stream)
+        with buffer.use(user):
+            driver.fill(buffer, 1, user)
+        view = buffer.view("float32")
+        driver.fill(view, 2, view.__cuda_array_interface__["stream"])
+        driver.cuCtxSynchronize()
+        del buffer, view
+    driver.destroy_stream(user)
+    driver.destroy_stream(foreign.ptr)
+
+
+def test_the_array_interface_can_be_read_in_a_capture(runtime, driver):
+    handle, graph = driver.make_stream(), ctypes.c_void_p()
+    buffer = runtime.allocate(1 << 20, type("Stream", (), {"ptr": handle})())
+    buffer.record(None)
+    driver.cuStreamBeginCapture_v2(ctypes.c_void_p(handle), ctypes.c_int(0))
+    assert buffer.__cuda_array_interface__["stream"] == handle
+    driver.cuStreamEndCapture(ctypes.c_void_p(handle), ctypes.byref(graph))
+    driver.cuGraphDestroy(graph)
+    buffer.free(None)
+    driver.destroy_stream(handle)
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("stack", ["pinned", "managed"])
 def test_the_host_reads_what_the_device_has_written(driver, stack, known):

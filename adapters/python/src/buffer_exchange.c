@@ -68,13 +68,15 @@ typedef struct export_request {
 } export_request;
 
 /* Makes and drops a tensor, which tells the kind of device (pinned and managed memory are other kinds), and after which
- * the free waits for all work of the device. */
-static bool touch_as_tensor(buffer_object *self, DLDevice *out)
+ * the free waits for all work of the device. Work that the stream gets later comes after recorded uses. */
+static bool touch_as_tensor(buffer_object *self, int64_t stream, DLDevice *out)
 {
     DLManagedTensorVersioned *tensor;
     if (!buffer_ref(self))
         return false;
-    const strata_status status = strata_ref_export_dlpack(self->ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor);
+    strata_status status = strata_ref_export_dlpack(self->ref, stream, NULL, &tensor);
+    if (status == STRATA_ERROR_STREAM_CAPTURE) /* the program orders a graph's work */
+        status = strata_ref_export_dlpack(self->ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor);
     if (status != STRATA_SUCCESS) {
         errors_raise(status);
         return false;
@@ -88,7 +90,7 @@ PyObject *buffer_dlpack_device(PyObject *object, PyObject *ignored)
 {
     (void)ignored;
     DLDevice device;
-    return touch_as_tensor((buffer_object *)object, &device)
+    return touch_as_tensor((buffer_object *)object, STRATA_DLPACK_STREAM_NONE, &device)
                ? Py_BuildValue("(ii)", (int)device.device_type, (int)device.device_id)
                : NULL;
 }
@@ -225,6 +227,15 @@ PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keyword
 
 /* ---- the CUDA Array Interface ---- */
 
+/* The stream that the interface names is the only one for which a reader waits. */
+static int64_t stream_of_interface(buffer_object *self)
+{
+    return strata_runtime_supports_block_use_tracking(runtime_of_reference(self->runtime)) &&
+                   buffer_can_record_own_stream(self)
+               ? (int64_t)convert_stream_number(self->handle)
+               : STRATA_DLPACK_STREAM_NONE;
+}
+
 /* The reader's work is not recorded: the free waits for it, as for that of a tensor's consumer. */
 PyObject *buffer_array_interface(PyObject *object, void *ignored)
 {
@@ -239,7 +250,7 @@ PyObject *buffer_array_interface(PyObject *object, void *ignored)
         PyErr_Format(PyExc_AttributeError, "the CUDA Array Interface has no %s; use DLPack", element->numpy);
         return NULL;
     }
-    if (!touch_as_tensor(self, &device))
+    if (!touch_as_tensor(self, stream_of_interface(self), &device))
         return NULL;
     const strata_status status = strata_ref_raw_device_ptr(self->ref, &address);
     if (status != STRATA_SUCCESS)
