@@ -262,6 +262,21 @@ def test_a_use_orders_streams_and_the_free(driver):
         second.close()
 
 
+def test_a_use_comes_after_work_of_the_allocation_stream(runtime, driver):
+    """Also where that stream is not registered, and where other streams have used the memory before."""
+    foreign, other = Ptr(driver.make_stream()), driver.make_stream()
+    for stream in (foreign, runtime.stream(), None):
+        buffer = runtime.allocate(1 << 20, stream)
+        for _ in range(2):
+            driver.fill(buffer, 1)
+            with buffer.use(other):
+                driver.fill(buffer, 2, other)
+            driver.cuCtxSynchronize()
+    del buffer
+    driver.destroy_stream(other)
+    driver.destroy_stream(foreign.ptr)
+
+
 def test_recorded_work_comes_before_the_free(driver):
     nbytes = 3 << 20
     with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:

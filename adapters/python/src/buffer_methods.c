@@ -240,7 +240,8 @@ static PyMethodDef buffer_methods[] = {
      "use($self, stream, access=\"rw\")\n--\n\n"
      "A context manager around the submission of work to `stream`: the stream first waits for conflicting uses on "
      "other\n"
-     "streams; later uses and the free wait for the work. access: \"r\", \"w\" or \"rw\"."},
+     "streams and for work of the allocation stream; later uses and the free wait for the work. access: \"r\", \"w\" "
+     "or \"rw\"."},
     {"record", METHOD(buffer_record), METH_VARARGS | METH_KEYWORDS,
      "record($self, stream, access=\"rw\")\n--\n\nRecords work that `stream` has so far: later uses and the free "
      "wait."},
