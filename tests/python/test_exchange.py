@@ -93,7 +93,8 @@ def test_a_consumer_keeps_the_memory(runtime, driver, name, kind, version):
     driver.fill(buffer, 9)
     capsule = buffer.__dlpack__(max_version=version)
     managed = content(capsule, name, kind)
-    set_name(capsule, b"used_" + name)  # it is taken
+    taken = b"used_" + name  # whose bytes the capsule does not copy
+    set_name(capsule, taken)
     del capsule
     buffer.free()
     assert runtime.usage()["live_blocks"] == 1
