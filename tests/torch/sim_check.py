@@ -725,6 +725,28 @@ def a_sender_that_stalls_is_given_up():
 
 
 @check
+def a_signal_ends_no_wait_for_a_sender():
+    """The sender's queue is full, and stays so."""
+    name, start = "strata-torch-busy-sender", time.monotonic()
+    listener, waiting = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    with listener, waiting:
+        listener.bind("\0" + name)
+        listener.listen(0)
+        waiting.connect("\0" + name)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            handle = b"strata1" + (1).to_bytes(8, "little") + name.encode()
+            torch.UntypedStorage._new_shared_cuda(0, handle, 100, 0, b"", 0, b"", False)
+            raise AssertionError("memory was mapped that no process has sent")
+        except RuntimeError as error:
+            expect("does not answer" in str(error), error)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    expect(time.monotonic() - start > 4, "the wait was ended by a signal")
+
+
+@check
 def handles_behind_a_closed_socket():
     """The program closes what it does not know, and with it the socket."""
     held = filled(1, 1000)
