@@ -3,6 +3,9 @@
  * tensors get their blocks again, at the same addresses. */
 #include "allocator.h"
 
+#include <chrono>
+#include <thread>
+
 namespace strata_torch
 {
 
@@ -22,6 +25,31 @@ std::vector<void *> allocated_in(const PrivatePool &pool)
             if (block->allocated)
                 addresses.push_back(block->address());
     return addresses;
+}
+
+/* Frees all blocks of the pool, and returns their addresses. One that is in no map is being freed by another thread,
+ * which waits for the lock: it gets it, for a second at most. */
+std::vector<void *> free_all(Device &of, MempoolId_t id, BlockMap &blocks, std::unique_lock<std::recursive_mutex> &lock)
+{
+    constexpr unsigned most_attempts = 1000;
+    std::vector<void *> freed;
+    for (unsigned attempt = 0; attempt < most_attempts; attempt++) {
+        bool left = false;
+        for (void *address : allocated_in(of.pool(id))) {
+            Block *block = blocks.take(address);
+            left |= !block;
+            if (!block)
+                continue;
+            of.free(block);
+            freed.push_back(address);
+        }
+        if (!left)
+            break;
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        lock.lock();
+    }
+    return freed;
 }
 
 Segment *segment_at(const PrivatePool &pool, CUdeviceptr address)
@@ -54,13 +82,12 @@ CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex ordinal, std::shar
     Device &of = device(ordinal);
     const auto *to = dynamic_cast<const PoolState *>(state.get());
     TORCH_CHECK(to, "Strata: the checkpoint is another allocator's");
-    std::lock_guard<std::recursive_mutex> guard(of.pool_lock);
-    PrivatePool &pool = of.pool(to->id);
-    TORCH_CHECK(pool.waiting.empty(), "Strata: no checkpoint while freed blocks are in use on recorded streams");
+    std::unique_lock<std::recursive_mutex> guard(of.pool_lock);
+    TORCH_CHECK(of.pool(to->id).waiting.empty(),
+                "Strata: no checkpoint while freed blocks are in use on recorded streams");
     CheckpointDelta delta;
-    delta.ptrs_freed = allocated_in(pool);
-    for (void *address : delta.ptrs_freed)
-        of.free(blocks_.take(address));
+    delta.ptrs_freed = free_all(of, to->id, blocks_, guard);
+    PrivatePool &pool = of.pool(to->id);
     TORCH_CHECK(pool.waiting.empty(), "Strata: a tensor of the private pool is in use on a recorded stream");
     for (const auto &[address, parts] : to->segments)
         for (Block *block : pool.restore(segment_at(pool, address), parts)) {

@@ -7,6 +7,7 @@
 #include "processes.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <new>
@@ -324,6 +325,16 @@ static SharedParts receive_parts(int file)
     return parts;
 }
 
+/* Waits while the sender has many others to serve, for 5 seconds at most; the program's signals do not end that. */
+static bool connect_to(int file, const sockaddr_un &address, socklen_t length)
+{
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (connect(file, reinterpret_cast<const sockaddr *>(&address), length) != 0)
+        if (errno != EINTR || std::chrono::steady_clock::now() >= end)
+            return false;
+    return true;
+}
+
 SharedParts fetch_parts(const std::string &handle)
 {
     uint64_t number = 0;
@@ -333,7 +344,7 @@ SharedParts fetch_parts(const std::string &handle)
     const Socket file(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     TORCH_CHECK(file.file >= 0, "Strata: memory of another process cannot be mapped: ", strerror(errno));
     set_patience(file.file);
-    TORCH_CHECK(connect(file.file, reinterpret_cast<const sockaddr *>(&address), length) == 0,
+    TORCH_CHECK(connect_to(file.file, address, length),
                 "Strata: the process that shared the memory does not answer: ", strerror(errno));
     TORCH_CHECK(is_same_user(file.file), "Strata: the memory was shared by a process of another user");
     TORCH_CHECK(send_value(file.file, number),

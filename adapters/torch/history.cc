@@ -1,5 +1,7 @@
 #include "history.h"
 
+#include <algorithm>
+
 namespace strata_torch
 {
 
@@ -40,10 +42,12 @@ std::string &thread_metadata()
 void History::set(const HistoryOptions &options)
 {
     options_ = options;
-    if (options.clear || !options.enabled) {
+    std::rotate(ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(next_), ring_.end());
+    next_ = 0; /* another size continues from the oldest entry */
+    if (options.clear || !options.enabled)
         ring_.clear();
-        next_ = 0;
-    }
+    else if (ring_.size() > options.most)
+        ring_.erase(ring_.begin(), ring_.end() - static_cast<std::ptrdiff_t>(options.most));
     create_.store(options.create, std::memory_order_relaxed);
     when_.store(options.enabled ? options.when : RecordContext::NEVER, std::memory_order_relaxed);
     on_.store(options.enabled || !trackers_.empty(), std::memory_order_relaxed);

@@ -253,6 +253,24 @@ def test_cuda_core_buffers_come_from_strata(on_simulated_libcuda):
     ]
 
 
+@needs("cuda.core")
+def test_cuda_core_is_told_that_a_buffer_has_no_descriptor(on_simulated_libcuda):
+    result = on_simulated_libcuda(
+        """
+        import pickle, strata.cuda_core
+        from cuda.core import Device
+        Device().set_current()
+        buffer = strata.cuda_core.MemoryResource().allocate(1000)
+        for ask in (lambda: buffer.ipc_descriptor, lambda: pickle.dumps(buffer)):
+            try:
+                ask()
+            except RuntimeError as error:
+                print("IPC" in str(error))
+        """
+    )
+    assert lines(result) == ["True", "True"]
+
+
 CUDA_CORE_RESET = """
     import ctypes, strata, strata.cuda_core
     from cuda.core import Device

@@ -93,7 +93,8 @@ def test_a_consumer_keeps_the_memory(runtime, driver, name, kind, version):
     driver.fill(buffer, 9)
     capsule = buffer.__dlpack__(max_version=version)
     managed = content(capsule, name, kind)
-    set_name(capsule, b"used_" + name)  # it is taken
+    taken = b"used_" + name  # whose bytes the capsule does not copy
+    set_name(capsule, taken)
     del capsule
     buffer.free()
     assert runtime.usage()["live_blocks"] == 1
@@ -201,6 +202,65 @@ def test_the_array_interface(runtime):
         assert legacy.__cuda_array_interface__["stream"] == 1  # 0 is forbidden
     view.free()
     stream.close()
+
+
+def test_a_consumers_stream_comes_after_work_of_the_allocation_stream(runtime, driver):
+    """Also where Strata does not know that stream: the simulated driver's checker tells."""
+    foreign = type("Stream", (), {"ptr": driver.make_stream()})()
+    consumer = driver.make_stream()
+    for stream in (foreign, runtime.stream()):
+        buffer = runtime.allocate(1 << 20, stream)
+        for whole in (buffer, buffer.view("float32")):
+            driver.fill(whole, 1)
+            capsule = whole.__dlpack__(stream=consumer)
+            driver.fill(whole, 2, consumer)
+            driver.cuCtxSynchronize()
+            del capsule
+        del buffer, whole
+    driver.destroy_stream(consumer)
+    driver.destroy_stream(foreign.ptr)
+
+
+def test_the_stream_of_the_array_interface_comes_after_recorded_uses(runtime, driver):
+    foreign = type("Stream", (), {"ptr": driver.make_stream()})()
+    user = driver.make_stream()
+    for stream in (foreign, runtime.stream(), None):
+        buffer = runtime.allocate(1 << 20, stream)
+        with buffer.use(user):
+            driver.fill(buffer, 1, user)
+        view = buffer.view("float32")
+        driver.fill(view, 2, view.__cuda_array_interface__["stream"])
+        driver.cuCtxSynchronize()
+        del buffer, view
+    driver.destroy_stream(user)
+    driver.destroy_stream(foreign.ptr)
+
+
+def test_the_array_interface_can_be_read_in_a_capture(runtime, driver):
+    handle, graph = driver.make_stream(), ctypes.c_void_p()
+    buffer = runtime.allocate(1 << 20, type("Stream", (), {"ptr": handle})())
+    buffer.record(None)
+    driver.cuStreamBeginCapture_v2(ctypes.c_void_p(handle), ctypes.c_int(0))
+    assert buffer.__cuda_array_interface__["stream"] == handle
+    driver.cuStreamEndCapture(ctypes.c_void_p(handle), ctypes.byref(graph))
+    driver.cuGraphDestroy(graph)
+    buffer.free(None)
+    driver.destroy_stream(handle)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("stack", ["pinned", "managed"])
+def test_the_host_reads_what_the_device_has_written(driver, stack, known):
+    with strata.Runtime(stack) as runtime:
+        stream = runtime.stream() if known else type("Stream", (), {"ptr": driver.make_stream()})()
+        buffer = runtime.allocate(1 << 20, stream)
+        for value in range(8):
+            driver.fill(buffer, value)
+        assert (numpy.from_dlpack(buffer) == 7).all()
+        del buffer
+        if not known:
+            driver.destroy_stream(stream.ptr)
+        del stream
 
 
 @pytest.mark.parametrize("read", ["array interface", "DLPack"])

@@ -89,6 +89,28 @@ def test_views_that_do_not_fit_are_refused(runtime):
             whole.view("decimal")
 
 
+class Index:
+    """A number that is no int, as NumPy's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+def test_shapes_are_of_any_numbers_and_not_negative(runtime):
+    with runtime.allocate(1024) as whole:
+        for given in (Index(2), (Index(2),), [2], (True, Index(2))):
+            shape = whole.view("f4", given).shape
+            assert shape[-1] == 2 and all(type(extent) is int for extent in shape)
+        for wrong in (-1, (4, -1), 1 << 63, (1 << 63, 0), (1 << 40, 1 << 40)):
+            with pytest.raises(ValueError, match="^shape: "):
+                whole.view("f4", wrong)
+        with pytest.raises(TypeError):
+            whole.view("f4", (1.0,))
+
+
 class Ptr:
     def __init__(self, handle):
         self.ptr = handle
@@ -134,6 +156,33 @@ def test_what_is_no_stream_is_refused(runtime):
             runtime.allocate(10, stream)
     with pytest.raises(OverflowError):
         runtime.allocate(10, -1)
+
+
+@pytest.mark.parametrize("member", ["__cuda_stream__", "ptr", "cuda_stream", "handle"])
+def test_a_stream_that_does_not_tell_its_handle_says_why(runtime, member):
+    def fail(self):
+        raise KeyError("the stream was closed")
+
+    stream = type("Stream", (), {member: property(fail)})()
+    with pytest.raises(KeyError, match="the stream was closed"):
+        runtime.allocate(10, stream)
+
+
+def test_memory_is_no_stream(runtime, driver):
+    """It has a `ptr` or a `handle`, too: its address, on which a driver may crash."""
+    driver  # its context is current
+
+    class Tensor:
+        handle = 4096
+
+        def __dlpack__(self):
+            pass
+
+    with runtime.allocate(100) as buffer:
+        for memory in (buffer, strata.Memory(100), Tensor()):
+            for call in (strata.stream_handle, lambda stream: runtime.allocate(10, stream), buffer.use, buffer.free):
+                with pytest.raises(TypeError, match="^stream: "):
+                    call(memory)
 
 
 @pytest.mark.parametrize("answer", [5, (0,), None])
@@ -211,6 +260,21 @@ def test_a_use_orders_streams_and_the_free(driver):
         reuse_on_another_stream(runtime, driver, nbytes)
         first.close()
         second.close()
+
+
+def test_a_use_comes_after_work_of_the_allocation_stream(runtime, driver):
+    """Also where that stream is not registered, and where other streams have used the memory before."""
+    foreign, other = Ptr(driver.make_stream()), driver.make_stream()
+    for stream in (foreign, runtime.stream(), None):
+        buffer = runtime.allocate(1 << 20, stream)
+        for _ in range(2):
+            driver.fill(buffer, 1)
+            with buffer.use(other):
+                driver.fill(buffer, 2, other)
+            driver.cuCtxSynchronize()
+    del buffer
+    driver.destroy_stream(other)
+    driver.destroy_stream(foreign.ptr)
 
 
 def test_recorded_work_comes_before_the_free(driver):
@@ -373,6 +437,27 @@ def test_the_owner_of_a_stream_that_another_object_named_is_kept(runtime, driver
         buffer.use_until_free(View())
         buffer.use_until_free(Owner())
         assert not ended
+
+
+def test_a_registration_that_has_ended_names_no_stream(driver):
+    """A later stream may have its handle; the work of the former one may still run."""
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        handle = driver.make_stream()
+        runtime.register_stream(handle)
+        buffer = runtime.allocate(nbytes, runtime.stream())
+        buffer.use_until_free(handle)
+        driver.cuCtxSynchronize()
+        for value in range(8):
+            driver.fill(buffer, value, handle)
+        runtime.unregister_stream(handle)
+        driver.destroy_stream(handle)
+        again = driver.make_stream()
+        runtime.register_stream(again)
+        del buffer
+        reuse_on_another_stream(runtime, driver, nbytes)
+        runtime.unregister_stream(again)
+        driver.destroy_stream(again)
 
 
 def test_a_use_that_another_thread_leaves_is_refused_and_goes_on(runtime):
@@ -609,6 +694,38 @@ def test_a_begun_use_that_another_thread_drops_is_finished_by_its_own(runtime, c
     stream.close()
     runtime.reap()
     assert runtime.usage()["live_blocks"] == 0
+
+
+def test_a_use_is_begun_by_one_of_several_threads():
+    with strata.Runtime("statistics, pool", stream_capacity=32) as runtime:
+        streams = [runtime.stream() for _ in range(20)]  # the use waits for them, so that its begin takes a while
+        for _ in range(200):
+            buffer = runtime.allocate(1000, streams[0])
+            for stream in streams[1:]:
+                buffer.record(stream, "r")
+            use, begun, barrier = buffer.use(streams[0]), [], threading.Barrier(3)
+
+            def work():
+                barrier.wait()
+                try:
+                    use.__enter__()
+                    begun.append(threading.get_ident())
+                except ValueError:
+                    pass
+                barrier.wait()
+                if threading.get_ident() in begun:
+                    use.__exit__(None, None, None)
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(begun) == 1
+            buffer.free()
+        for stream in streams:
+            stream.close()
+        assert runtime.usage()["live_blocks"] == 0
 
 
 def test_a_begun_use_is_finished_though_its_thread_has_ended(runtime):

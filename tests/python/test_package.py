@@ -109,6 +109,7 @@ def test_types_are_checked_by_mypy(tmp_path):
         "    buffer: strata.Buffer = strata.allocate(100)\n"
         "    peak: int = budget.peak\n"
         "    name: str = tag.name\n"
+        "    buffer.view('f4', [5, 5])\n"
         "    wrong: str = buffer.nbytes\n",
         encoding="utf-8",
     )
@@ -120,4 +121,4 @@ def test_types_are_checked_by_mypy(tmp_path):
         env={**os.environ, "MYPYPATH": os.path.dirname(FOLDER)},
         check=False,
     )
-    assert done.stdout.count("error:") == 1 and "program.py:6" in done.stdout, done.stdout
+    assert done.stdout.count("error:") == 1 and "program.py:7" in done.stdout, done.stdout

@@ -112,6 +112,35 @@ def test_the_library_for_torch_says_why_it_takes_no_driver(process):
     assert second.startswith("the driver cannot be '/nowhere/libcuda.so': ") and "is already open" in second
 
 
+def test_texts_for_torch_are_whole(process):
+    status, output, errors = process(
+        """
+        import os, sys, types
+        import strata.torch
+        from strata._torch import shim
+        cuda = types.SimpleNamespace(is_initialized=lambda: False)
+        sys.modules["torch"] = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"), cuda=cuda)
+        given = []
+        shim.load = lambda torch: types.SimpleNamespace(strata_torch_install=lambda *words: given.append(words[:2]))
+        for wrong in ({"stack": "pool\\0, pool"}, {"budget": "8GiB\\0"}, {"driver": "sim\\0"}):
+            try:
+                strata.torch.use(**wrong)
+            except ValueError as error:
+                print(error)
+        os.environb[b"STRATA_STACK"] = b'budget(name="\\xff"), pool'
+        strata.torch.use(budget=4096)
+        print(given)
+        """
+    )
+    assert (status, errors) == (0, "")
+    assert output.splitlines() == [
+        "stack: a text has no null character, as 'pool\\x00, pool' has",
+        "budget: a text has no null character, as '8GiB\\x00' has",
+        "driver: a text has no null character, as 'sim\\x00' has",
+        str([(b'budget(name="\xff"), pool', b"4096")]),
+    ]
+
+
 def test_the_runtime_of_a_device_that_torch_cannot_have_is_refused(monkeypatch):
     class Loaded:
         @staticmethod

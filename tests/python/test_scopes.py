@@ -114,6 +114,9 @@ def test_a_limit_can_change_and_be_a_share(runtime):
     assert budget.limit == MIB
     budget.limit = "50%"
     assert budget.limit == pytest.approx(strata.device_info()["total_bytes"] / 2, abs=1)
+    with pytest.raises(AttributeError, match="limit"):
+        del budget.limit
+    assert budget.limit is not None
     budget.limit = None
     assert budget.limit is None
     for nothing in (0, "0", "0GiB"):

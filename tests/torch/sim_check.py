@@ -270,6 +270,47 @@ def checkpoints():
     agree()
 
 
+@check
+def checkpoints_beside_frees():
+    """Other threads free blocks while their pool is set back."""
+    pool, stream = torch.cuda.MemPool(), torch.cuda.current_stream().cuda_stream
+    allocate, free = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+
+    def several(count):
+        with torch.cuda.use_mem_pool(pool):
+            return [allocate(1000, stream) for _ in range(count)]
+
+    def free_some(addresses):
+        for address in addresses:
+            try:
+                free(address)
+            except RuntimeError as error:  # it was freed below
+                expect("invalid device pointer" in str(error), error)
+
+    free_some(several(1))
+    state, before, outcomes = torch._C._cuda_getCheckpointState(0, pool.id), sys.getswitchinterval(), set()
+    torch.cuda.memory._record_memory_history(context="all", stacks="python")  # a free waits for Python's lock
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(60):
+            held = several(300)
+            threads = [threading.Thread(target=free_some, args=(held[k::3],)) for k in range(3)]
+            for thread in threads:
+                thread.start()
+            try:
+                torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+            except RuntimeError as error:
+                outcomes.add(str(error).split("\n")[0])
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+        torch.cuda.memory._record_memory_history(enabled=None)
+    # PyTorch misses the tensors that were freed, or a free has not got Python's lock for as long as is waited.
+    expect(all("Any stale tensors" in text or "is in use" in text for text in outcomes), outcomes)
+    agree()
+
+
 ALLOCATOR = """
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -364,6 +405,24 @@ def whole_statistics():
         getattr(features, name)()
     for name in ("free_on_another_thread", "mem_pool", "mem_pool_thread", "accelerator_memory", "fraction", "history"):
         getattr(features, name)()
+
+
+@check
+def a_history_of_another_size_stays_in_order():
+    """A larger one continues behind the newest entry, and a smaller one keeps the newest."""
+
+    def record(most, *sizes):
+        torch.cuda.memory._record_memory_history(max_entries=most)
+        for units in sizes:
+            torch.empty(512 * units, dtype=torch.uint8, device="cuda")
+        return [entry["size"] // 512 for entry in torch.cuda.memory._snapshot()["device_traces"][0]]
+
+    try:
+        expect(record(4, 1, 2) == [1, 2, 2, 2], "the newest four")
+        expect(record(8, 3) == [1, 2, 2, 2, 3, 3, 3], "all of both")
+        expect(record(2) == [3, 3] and record(2, 4) == [4, 4], "the newest two")
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
 
 
 @check
@@ -663,6 +722,28 @@ def a_sender_that_stalls_is_given_up():
     finally:
         signal.alarm(0)
         listener.close()
+
+
+@check
+def a_signal_ends_no_wait_for_a_sender():
+    """The sender's queue is full, and stays so."""
+    name, start = "strata-torch-busy-sender", time.monotonic()
+    listener, waiting = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    with listener, waiting:
+        listener.bind("\0" + name)
+        listener.listen(0)
+        waiting.connect("\0" + name)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            handle = b"strata1" + (1).to_bytes(8, "little") + name.encode()
+            torch.UntypedStorage._new_shared_cuda(0, handle, 100, 0, b"", 0, b"", False)
+            raise AssertionError("memory was mapped that no process has sent")
+        except RuntimeError as error:
+            expect("does not answer" in str(error), error)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    expect(time.monotonic() - start > 4, "the wait was ended by a signal")
 
 
 @check

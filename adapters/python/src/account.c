@@ -257,6 +257,10 @@ static int set_limit(PyObject *self, PyObject *value, void *ignored)
 {
     (void)ignored;
     strata_amount limit;
+    if (!value) {
+        PyErr_SetString(PyExc_AttributeError, "limit cannot be deleted; None: no limit");
+        return -1;
+    }
     if (!convert_limit(value, "limit", &limit) || !open_account((account_object *)self))
         return -1;
     const strata_status status = set_limit_of((account_object *)self, &limit);

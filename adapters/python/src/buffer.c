@@ -38,6 +38,29 @@ static void record_own_stream(const buffer_object *self, strata_ref *ref, bool s
         buffer_mark_unrecorded(ref);
 }
 
+static bool is_default_stream(CUstream stream)
+{
+    return !stream || stream == CU_STREAM_LEGACY;
+}
+
+bool buffer_can_record_own_stream(buffer_object *self)
+{
+    if (self->handle == CU_STREAM_PER_THREAD)
+        return PyThread_get_thread_ident() == self->thread;
+    return self->stream || is_default_stream(self->handle) || runtime_has_registered(self->runtime, self->handle);
+}
+
+/* Whether a stream of use_until_free is still the one that was named: a number ends with its registration, and may then
+ * be another stream's. */
+static bool is_still_named(const buffer_object *self, PyObject *kept, CUstream stream)
+{
+    if (!PyIndex_Check(kept) || is_default_stream(stream))
+        return true;
+    PyObject *now = runtime_registration(self->runtime, stream);
+    Py_XDECREF(now);
+    return now == kept;
+}
+
 /* Records the work that the streams of use_until_free have by now. */
 static void record_open_uses(const buffer_object *self, strata_ref *ref)
 {
@@ -45,12 +68,13 @@ static void record_open_uses(const buffer_object *self, strata_ref *ref)
     bool recorded = strata_ref_access(ref, &memory) == STRATA_SUCCESS;
     for (Py_ssize_t i = 0; i < PyList_Size(self->streams); i++) {
         CUstream stream;
-        const bool named = convert_stream(PyList_GetItem(self->streams, i), &stream);
+        PyObject *kept = PyList_GetItem(self->streams, i);
+        const bool named = convert_stream(kept, &stream) && is_still_named(self, kept, stream);
         recorded = recorded && named &&
                    strata_runtime_record_block_use(runtime_of_reference(self->runtime), memory.block, stream,
                                                    STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
+        PyErr_Clear(); /* of a stream's object that does not tell its handle */
     }
-    PyErr_Clear();
     if (!recorded)
         buffer_mark_unrecorded(ref);
 }
@@ -148,11 +172,6 @@ strata_status buffer_free_on(buffer_object *self, CUstream stream)
 
 /* ---- making ---- */
 
-static bool is_default_stream(CUstream stream)
-{
-    return !stream || stream == CU_STREAM_LEGACY;
-}
-
 static buffer_object *new_buffer(runtime_object *runtime, CUstream handle, PyObject *stream)
 {
     buffer_object *self = module_new_object(buffer_type);
@@ -248,10 +267,10 @@ PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offs
 
 /* ---- open uses ---- */
 
-/* A handle is good at the free if its object is kept, or the stream is known. */
-bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream)
+PyObject *buffer_stream_to_keep(buffer_object *self, PyObject *given, CUstream stream)
 {
     if (stream == CU_STREAM_PER_THREAD)
-        return false; /* another thread's, if that frees */
-    return !PyIndex_Check(given) || is_default_stream(stream) || runtime_has_registered(self->runtime, stream);
+        return NULL; /* another thread's, if that frees */
+    return !PyIndex_Check(given) || is_default_stream(stream) ? Py_NewRef(given)
+                                                              : runtime_registration(self->runtime, stream);
 }

@@ -62,17 +62,21 @@ static PyObject *legacy_capsule(DLManagedTensorVersioned *versioned)
 
 typedef struct export_request {
     int64_t stream;
+    bool stream_given; /* false: None */
+    bool behind_own_stream;
     bool versioned;
 } export_request;
 
 /* Makes and drops a tensor, which tells the kind of device (pinned and managed memory are other kinds), and after which
- * the free waits for all work of the device. */
-static bool touch_as_tensor(buffer_object *self, DLDevice *out)
+ * the free waits for all work of the device. Work that the stream gets later comes after recorded uses. */
+static bool touch_as_tensor(buffer_object *self, int64_t stream, DLDevice *out)
 {
     DLManagedTensorVersioned *tensor;
     if (!buffer_ref(self))
         return false;
-    const strata_status status = strata_ref_export_dlpack(self->ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor);
+    strata_status status = strata_ref_export_dlpack(self->ref, stream, NULL, &tensor);
+    if (status == STRATA_ERROR_STREAM_CAPTURE) /* the program orders a graph's work */
+        status = strata_ref_export_dlpack(self->ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor);
     if (status != STRATA_SUCCESS) {
         errors_raise(status);
         return false;
@@ -86,7 +90,7 @@ PyObject *buffer_dlpack_device(PyObject *object, PyObject *ignored)
 {
     (void)ignored;
     DLDevice device;
-    return touch_as_tensor((buffer_object *)object, &device)
+    return touch_as_tensor((buffer_object *)object, STRATA_DLPACK_STREAM_NONE, &device)
                ? Py_BuildValue("(ii)", (int)device.device_type, (int)device.device_id)
                : NULL;
 }
@@ -139,6 +143,7 @@ static bool read_request(PyObject *arguments, PyObject *keywords, export_request
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names, &stream, &version, wish, &copy) ||
         !read_stream(stream, &out->stream) || !read_version(version, &out->versioned))
         return false;
+    out->stream_given = stream != Py_None;
     const int copies = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (copies <= 0)
         return copies == 0;
@@ -161,6 +166,38 @@ static bool read_shape(PyObject *shape, int64_t *extents, strata_dlpack_options 
     return !PyErr_Occurred();
 }
 
+/* A consumer that gives no stream reads memory of the host at once, as NumPy does: the host waits for the work before
+ * the tensor, after which the legacy default stream comes. */
+static strata_status wait_for_host(const export_request *request, strata_runtime *runtime, DLDevice device)
+{
+    return request->stream_given || device.device_type == kDLCUDA
+               ? STRATA_SUCCESS
+               : strata_runtime_stream_synchronize(runtime, CU_STREAM_LEGACY);
+}
+
+/* Whether the consumer's stream has to wait for the allocation stream, whose work may be recorded nowhere. Of a stream
+ * that was named by a number nothing can be recorded: the handle may be dead. */
+static bool is_behind_own_stream(buffer_object *self, const export_request *request)
+{
+    return request->stream != STRATA_DLPACK_STREAM_NONE &&
+           (uint64_t)request->stream != convert_stream_number(self->handle) && buffer_can_record_own_stream(self);
+}
+
+/* Without the GIL. After an error there is no tensor. */
+static strata_status export(const buffer_object *self, strata_ref *ref, const export_request *request,
+                            const strata_dlpack_options *options, DLManagedTensorVersioned **out)
+{
+    strata_status status = request->behind_own_stream ? strata_ref_record_write(ref, self->handle) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = strata_ref_export_dlpack(ref, request->stream, options, out);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = wait_for_host(request, runtime_of_reference(self->runtime), (*out)->dl_tensor.device);
+    if (status != STRATA_SUCCESS)
+        (*out)->deleter(*out);
+    return status;
+}
+
 PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     buffer_object *self = (buffer_object *)object;
@@ -173,9 +210,10 @@ PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keyword
     if (!read_request(arguments, keywords, &request, &wish) || !buffer_ref(self) ||
         !read_shape(self->shape, extents, &options))
         return NULL;
+    request.behind_own_stream = is_behind_own_stream(self, &request);
     strata_ref *ref = strata_ref_clone(self->ref); /* another thread may free the buffer meanwhile */
     RUNTIME_CALL_BEGIN(self->runtime)
-    status = strata_ref_export_dlpack(ref, request.stream, &options, &tensor);
+    status = export(self, ref, &request, &options, &tensor);
     strata_ref_release(ref);
     RUNTIME_CALL_END(self->runtime)
     if (status != STRATA_SUCCESS)
@@ -188,6 +226,15 @@ PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keyword
 }
 
 /* ---- the CUDA Array Interface ---- */
+
+/* The stream that the interface names is the only one for which a reader waits. */
+static int64_t stream_of_interface(buffer_object *self)
+{
+    return strata_runtime_supports_block_use_tracking(runtime_of_reference(self->runtime)) &&
+                   buffer_can_record_own_stream(self)
+               ? (int64_t)convert_stream_number(self->handle)
+               : STRATA_DLPACK_STREAM_NONE;
+}
 
 /* The reader's work is not recorded: the free waits for it, as for that of a tensor's consumer. */
 PyObject *buffer_array_interface(PyObject *object, void *ignored)
@@ -203,7 +250,7 @@ PyObject *buffer_array_interface(PyObject *object, void *ignored)
         PyErr_Format(PyExc_AttributeError, "the CUDA Array Interface has no %s; use DLPack", element->numpy);
         return NULL;
     }
-    if (!touch_as_tensor(self, &device))
+    if (!touch_as_tensor(self, stream_of_interface(self), &device))
         return NULL;
     const strata_status status = strata_ref_raw_device_ptr(self->ref, &address);
     if (status != STRATA_SUCCESS)

@@ -20,22 +20,37 @@ static PyObject *buffer_free(PyObject *object, PyObject *arguments, PyObject *ke
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
+/* Multiplies *elements by the extent, and makes it a number of Python's own: NumPy's are none. NULL with an exception.
+ */
+static PyObject *extent_of(PyObject *given, size_t *elements)
+{
+    PyObject *number = PyNumber_Index(given);
+    const long long extent = number ? PyLong_AsLongLong(number) : 0;
+    Py_XDECREF(number);
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return NULL;
+    if (!PyErr_Occurred() && extent >= 0 && !__builtin_mul_overflow(*elements, (size_t)extent, elements))
+        return PyLong_FromLongLong(extent);
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "shape: an extent is from 0 to 2^63 - 1, and all together are below 2^64, not %R",
+                 given);
+    return NULL;
+}
+
 /* Makes `given` a tuple, and counts its elements. None: one dimension with the elements that are there. */
 static PyObject *shape_of(PyObject *given, size_t *elements)
 {
     if (given == Py_None)
         return Py_BuildValue("(N)", PyLong_FromSize_t(*elements));
-    PyObject *shape = PyIndex_Check(given) ? PyTuple_Pack(1, given) : PySequence_Tuple(given);
+    PyObject *all = PyIndex_Check(given) ? PyTuple_Pack(1, given) : PySequence_Tuple(given);
+    PyObject *shape = all ? PyTuple_New(PyTuple_Size(all)) : NULL;
     *elements = 1;
-    for (Py_ssize_t i = 0; shape && i < PyTuple_Size(shape); i++) {
-        const size_t extent = PyLong_AsSize_t(PyTuple_GetItem(shape, i));
-        if (PyErr_Occurred()) {
+    for (Py_ssize_t i = 0; shape && i < PyTuple_Size(all); i++) {
+        PyObject *extent = extent_of(PyTuple_GetItem(all, i), elements);
+        if (!extent || PyTuple_SetItem(shape, i, extent) != 0)
             Py_CLEAR(shape);
-        } else if (__builtin_mul_overflow(*elements, extent, elements)) {
-            PyErr_Format(PyExc_ValueError, "shape: %R has more elements than a size can hold", shape);
-            Py_CLEAR(shape);
-        }
     }
+    Py_XDECREF(all);
     return shape;
 }
 
@@ -109,15 +124,16 @@ static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
     CUstream stream;
     if (!convert_stream(given, &stream) || !buffer_ref(self))
         return NULL;
-    if (!buffer_stream_lives(self, given, stream)) {
+    PyObject *kept = buffer_stream_to_keep(self, given, stream);
+    if (!kept) {
         buffer_mark_unrecorded(self->ref);
         Py_RETURN_NONE;
     }
     if (!self->streams)
         self->streams = PyList_New(0);
-    if (!self->streams || (!is_named(self, given, stream) && PyList_Append(self->streams, given) != 0))
-        return NULL;
-    Py_RETURN_NONE;
+    const bool done = self->streams && (is_named(self, kept, stream) || PyList_Append(self->streams, kept) == 0);
+    Py_DECREF(kept);
+    return done ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- the type ---- */
@@ -224,7 +240,8 @@ static PyMethodDef buffer_methods[] = {
      "use($self, stream, access=\"rw\")\n--\n\n"
      "A context manager around the submission of work to `stream`: the stream first waits for conflicting uses on "
      "other\n"
-     "streams; later uses and the free wait for the work. access: \"r\", \"w\" or \"rw\"."},
+     "streams and for work of the allocation stream; later uses and the free wait for the work. access: \"r\", \"w\" "
+     "or \"rw\"."},
     {"record", METHOD(buffer_record), METH_VARARGS | METH_KEYWORDS,
      "record($self, stream, access=\"rw\")\n--\n\nRecords work that `stream` has so far: later uses and the free "
      "wait."},

@@ -52,11 +52,22 @@ PyObject *buffer_use(PyObject *buffer, PyObject *arguments, PyObject *keywords)
     return (PyObject *)self;
 }
 
-/* Without the GIL. After an error no use has begun. */
-static strata_status begin(begun_use *use, strata_runtime *runtime, strata_ref *ref)
+/* Work of the allocation stream so far, which may be recorded nowhere, comes before the use. Work that is being
+ * captured runs with its graph, which the program orders. */
+static strata_status record_own_stream(const buffer_object *buffer, strata_ref *ref)
 {
+    const strata_status status = strata_ref_record_write(ref, buffer->handle);
+    return status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+}
+
+/* Without the GIL. After an error no use has begun. */
+static strata_status begin(use_object *self, strata_runtime *runtime, strata_ref *ref, bool behind_own_stream)
+{
+    begun_use *use = &self->use;
     strata_ref_memory memory;
     strata_status status = strata_ref_access(ref, &memory);
+    if (status == STRATA_SUCCESS && behind_own_stream)
+        status = record_own_stream(self->buffer, ref);
     if (status == STRATA_SUCCESS) {
         use->block = *memory.block;
         status = strata_runtime_prepare_block_use(runtime, &use->block, use->handle, use->access);
@@ -64,6 +75,12 @@ static strata_status begin(begun_use *use, strata_runtime *runtime, strata_ref *
     if (status != STRATA_SUCCESS)
         strata_ref_release(ref);
     return status;
+}
+
+static bool is_behind_own_stream(const use_object *self, strata_runtime *runtime)
+{
+    return convert_stream_number(self->use.handle) != convert_stream_number(self->buffer->handle) &&
+           strata_runtime_supports_block_use_tracking(runtime) && buffer_can_record_own_stream(self->buffer);
 }
 
 static PyObject *use_enter(PyObject *object, PyObject *ignored)
@@ -84,15 +101,17 @@ static PyObject *use_enter(PyObject *object, PyObject *ignored)
     runtime_object *runtime = self->buffer->runtime;
     strata_ref *ref = strata_ref_clone(self->buffer->ref);
     strata_runtime *of = runtime_of_reference(runtime);
+    const bool behind_own_stream = is_behind_own_stream(self, of);
     strata_status status;
-    RUNTIME_CALL_BEGIN(runtime)
-    status = begin(&self->use, of, ref);
-    RUNTIME_CALL_END(runtime)
-    if (status != STRATA_SUCCESS)
-        return errors_raise(status);
-    self->use.ref = ref;
+    self->use.ref = ref; /* other threads find it begun meanwhile */
     self->use.thread = PyThread_get_thread_ident();
-    return Py_NewRef(self->buffer);
+    RUNTIME_CALL_BEGIN(runtime)
+    status = begin(self, of, ref, behind_own_stream);
+    RUNTIME_CALL_END(runtime)
+    if (status == STRATA_SUCCESS)
+        return Py_NewRef(self->buffer);
+    self->use.ref = NULL;
+    return errors_raise(status);
 }
 
 /* Finishes a use that has begun. */

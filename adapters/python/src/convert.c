@@ -41,19 +41,25 @@ static bool handle_of_protocol(PyObject *protocol, CUstream *out)
     return done;
 }
 
+/* An attribute that the object may have. NULL: it has none, or, with an exception, it does not give it. */
+static PyObject *find_member(PyObject *object, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    if (!found && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear();
+    return found;
+}
+
 /* A number, or an object with one: ctypes has it in `value`, of None for a null pointer; bindings convert by int(). */
 static bool handle_of_member(PyObject *member, CUstream *out)
 {
     if (PyIndex_Check(member))
         return handle_of_number(member, out);
-    PyObject *number;
-    if (PyObject_HasAttrString(member, "value")) {
-        number = PyObject_GetAttrString(member, "value");
-        if (number == Py_None) {
-            Py_DECREF(number);
-            number = PyLong_FromLong(0);
-        }
-    } else {
+    PyObject *number = find_member(member, "value");
+    if (number == Py_None) {
+        Py_DECREF(number);
+        number = PyLong_FromLong(0);
+    } else if (!number && !PyErr_Occurred()) {
         number = PyNumber_Long(member);
     }
     const bool done = number && handle_of_number(number, out);
@@ -61,8 +67,22 @@ static bool handle_of_member(PyObject *member, CUstream *out)
     return done;
 }
 
-/* In this order: CuPy, PyTorch; Numba and bindings. */
-static const char *const stream_members[] = {"ptr", "cuda_stream", "handle"};
+/* Memory has a `ptr` or a `handle`, too, which is its address: the driver may crash on it. */
+static bool is_memory(PyObject *object)
+{
+    return memory_check(object) || PyObject_HasAttrString(object, "__dlpack__");
+}
+
+/* In this order: cuda.core; CuPy, PyTorch; Numba and bindings. */
+static const struct {
+    const char *name;
+    bool (*handle_of)(PyObject *member, CUstream *out);
+} stream_members[] = {
+    {"__cuda_stream__", handle_of_protocol},
+    {"ptr", handle_of_member},
+    {"cuda_stream", handle_of_member},
+    {"handle", handle_of_member},
+};
 
 bool convert_stream(PyObject *object, CUstream *out)
 {
@@ -71,20 +91,15 @@ bool convert_stream(PyObject *object, CUstream *out)
         return true;
     if (PyIndex_Check(object))
         return handle_of_number(object, out);
-    PyObject *found;
-    if (PyObject_HasAttrString(object, "__cuda_stream__")) {
-        found = PyObject_GetAttrString(object, "__cuda_stream__");
-        const bool done = found && handle_of_protocol(found, out);
-        Py_XDECREF(found);
-        return done;
-    }
     for (size_t i = 0; i < sizeof stream_members / sizeof stream_members[0]; i++) {
-        if (!PyObject_HasAttrString(object, stream_members[i]))
-            continue;
-        found = PyObject_GetAttrString(object, stream_members[i]);
-        const bool done = found && handle_of_member(found, out);
-        Py_XDECREF(found);
-        return done;
+        if (i == 1 && is_memory(object))
+            break;
+        PyObject *found = find_member(object, stream_members[i].name);
+        const bool done = found && stream_members[i].handle_of(found, out);
+        if (found || PyErr_Occurred()) {
+            Py_XDECREF(found);
+            return done;
+        }
     }
     PyErr_Format(PyExc_TypeError,
                  "stream: expected None, a handle, or an object with __cuda_stream__, ptr, "

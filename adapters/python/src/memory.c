@@ -13,6 +13,11 @@ typedef struct memory_object {
 
 static PyTypeObject *memory_type;
 
+bool memory_check(PyObject *object)
+{
+    return PyObject_TypeCheck(object, memory_type);
+}
+
 static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     (void)type;

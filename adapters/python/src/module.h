@@ -18,7 +18,7 @@ typedef struct runtime_object {
     strata_runtime *runtime;   /* NULL: closed */
     strata_runtime *ending;    /* not NULL: a thread tries to destroy it, without the GIL; then `runtime` is NULL */
     struct runtime_rest *rest; /* what was given back meanwhile, latest first */
-    PyObject *registered;      /* a set of the handles that register_stream made known; NULL: none */
+    PyObject *registered;      /* handles that register_stream made known, each with itself; NULL: none */
     bool owned;                /* made by Runtime(): destroyed with the object */
     unsigned calls;            /* that other threads are in without the GIL; guarded by the GIL */
     unsigned entered;          /* budgets and scopes of it that threads are in; guarded by the GIL */
@@ -124,6 +124,10 @@ bool runtime_end_later(runtime_object *self, runtime_end_call *end, void *what);
 
 /* Whether register_stream made the handle known. runtime_remember keeps that it did, or forgets it. */
 bool runtime_has_registered(runtime_object *self, CUstream stream);
+
+/* The handle as an object of this one registration: a later one of an equal handle has another. NULL: not registered.
+ */
+PyObject *runtime_registration(runtime_object *self, CUstream stream);
 void runtime_remember(runtime_object *self, PyObject *stream, bool registered);
 
 /* stream.c */
@@ -152,8 +156,12 @@ strata_status buffer_free_on(buffer_object *self, CUstream stream);
 /* Makes the memory's free wait for all work of the device. */
 void buffer_mark_unrecorded(strata_ref *ref);
 
-/* Whether the handle of a stream is sure to be good at the free. `given`: the object that named it. */
-bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream);
+/* Whether work can be recorded on the allocation stream: its handle is sure to be good on this thread. */
+bool buffer_can_record_own_stream(buffer_object *self);
+
+/* What use_until_free keeps of a stream that is sure to be good at the free, or not to be taken for another one there:
+ * the object that named it, or the registration of a number. NULL, without an exception: neither. */
+PyObject *buffer_stream_to_keep(buffer_object *self, PyObject *given, CUstream stream);
 
 /* A view; NULL with an exception: the buffer was freed, or the view does not fit. */
 PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offset, PyObject *shape, size_t elements);
@@ -172,6 +180,7 @@ PyObject *buffer_array_interface(PyObject *self, void *ignored);
 
 /* memory.c */
 int memory_add(PyObject *module);
+bool memory_check(PyObject *object);
 PyObject *memory_info(PyObject *module, PyObject *ignored);
 
 /* scopes.c: what a thread has entered, innermost first. */

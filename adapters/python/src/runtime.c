@@ -200,20 +200,27 @@ void runtime_dealloc(PyObject *object)
 
 /* ---- registered streams ---- */
 
-/* The handle as a key of the set; NULL with an exception. */
+/* The handle as a key; NULL with an exception. */
 static PyObject *key_of(CUstream stream)
 {
     return PyLong_FromVoidPtr(stream);
 }
 
-bool runtime_has_registered(runtime_object *self, CUstream stream)
+PyObject *runtime_registration(runtime_object *self, CUstream stream)
 {
     PyObject *key = self->registered ? key_of(stream) : NULL;
-    const bool found = key && PySet_Contains(self->registered, key) == 1;
+    PyObject *found = key ? Py_XNewRef(PyDict_GetItemWithError(self->registered, key)) : NULL;
     Py_XDECREF(key);
     if (PyErr_Occurred())
         PyErr_Clear(); /* then its frees wait for the device */
     return found;
+}
+
+bool runtime_has_registered(runtime_object *self, CUstream stream)
+{
+    PyObject *found = runtime_registration(self, stream);
+    Py_XDECREF(found);
+    return found != NULL;
 }
 
 /* Keeps the handle, or drops it. Without host memory the stream is registered all the same, and counts as not so. */
@@ -221,12 +228,12 @@ void runtime_remember(runtime_object *self, PyObject *argument, bool registered)
 {
     CUstream stream = NULL;
     if (!self->registered)
-        self->registered = PySet_New(NULL);
+        self->registered = PyDict_New();
     PyObject *key = self->registered && convert_stream(argument, &stream) ? key_of(stream) : NULL;
     if (key && registered)
-        PySet_Add(self->registered, key);
+        PyDict_SetItem(self->registered, key, key);
     else if (key)
-        PySet_Discard(self->registered, key);
+        PyDict_DelItem(self->registered, key);
     Py_XDECREF(key);
     if (PyErr_Occurred())
         PyErr_Clear();

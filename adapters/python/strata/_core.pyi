@@ -1,5 +1,6 @@
 """Types of the compiled part; its docstrings are in the module."""
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypedDict
 
@@ -154,7 +155,10 @@ class Buffer(_Scope):
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
     def free(self, stream: Any = None) -> None: ...
     def view(
-        self, dtype: Any = None, shape: SupportsIndex | tuple[int, ...] | None = None, offset: SupportsIndex | str = 0
+        self,
+        dtype: Any = None,
+        shape: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        offset: SupportsIndex | str = 0,
     ) -> Buffer: ...
     def use(self, stream: Any, access: _Access = "rw") -> Use: ...
     def record(self, stream: Any, access: _Access = "rw") -> None: ...

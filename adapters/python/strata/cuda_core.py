@@ -86,6 +86,10 @@ class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
         return False
 
     @property
+    def is_ipc_enabled(self) -> bool:
+        return False
+
+    @property
     def runtime(self) -> Runtime:
         """The runtime whose memory this is: strata.runtime(device) is another one after a reset of the device."""
         return _default_runtime(self._device) if self._private is None else self._private

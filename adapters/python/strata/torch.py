@@ -49,8 +49,9 @@ def use(stack: str | None = None, *, budget: int | str | None = None, driver: st
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         text = stack if stack is not None else os.environ.get("STRATA_STACK", "").strip()
         limit = "" if budget is None else str(budget)
+        words = library.encode("stack", text), library.encode("budget", limit)
         devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
-        if loaded.strata_torch_install(text.encode(), limit.encode(), devices, error, _ERROR_BYTES):
+        if loaded.strata_torch_install(*words, devices, error, _ERROR_BYTES):
             raise RuntimeError(error.value.decode(errors="replace"))
         _loaded = loaded
 

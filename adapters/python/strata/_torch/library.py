@@ -32,13 +32,20 @@ def path() -> str:
     return get_library()
 
 
+def encode(name: str, text: str) -> bytes:
+    """An argument for C, where a text ends at the first null. Bytes outside of UTF-8, of the environment, stay."""
+    if "\0" in text:
+        raise ValueError(f"{name}: a text has no null character, as {text!r} has")
+    return text.encode(errors="surrogateescape")
+
+
 def open_library(driver: str | None) -> ctypes.CDLL:
     """Loads the library and chooses the driver. Raises RuntimeError."""
     try:
         library = ctypes.CDLL(path())
     except OSError as error:
         raise RuntimeError(f"Strata's library cannot be loaded: {error}") from None
-    if driver is not None and library.strata_driver_choose(driver.encode()):
+    if driver is not None and library.strata_driver_choose(encode("driver", driver)):
         library.strata_last_error.restype = ctypes.POINTER(_Error)
         reason = library.strata_last_error().contents.message.decode(errors="replace")
         raise RuntimeError(f"the driver cannot be {driver!r}: {reason}")
