@@ -70,7 +70,7 @@ static bool handle_of_member(PyObject *member, CUstream *out)
 /* Memory has a `ptr` or a `handle`, too, which is its address: the driver may crash on it. */
 static bool is_memory(PyObject *object)
 {
-    return memory_check(object) || PyObject_HasAttrString(object, "__dlpack__");
+    return PyObject_TypeCheck(object, module_memory_type) || PyObject_HasAttrString(object, "__dlpack__");
 }
 
 /* In this order: cuda.core; CuPy, PyTorch; Numba and bindings. */

@@ -11,13 +11,6 @@ typedef struct memory_object {
     pid_t pid;
 } memory_object;
 
-static PyTypeObject *memory_type;
-
-bool memory_check(PyObject *object)
-{
-    return PyObject_TypeCheck(object, memory_type);
-}
-
 static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     (void)type;
@@ -28,7 +21,7 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:Memory", names, &size) ||
         !convert_size(size, "nbytes", &bytes))
         return NULL;
-    memory_object *self = module_new_object(memory_type);
+    memory_object *self = module_new_object(module_memory_type);
     if (!self)
         return NULL;
     self->bytes = bytes;
@@ -141,5 +134,5 @@ static PyType_Spec memory_spec = {
 
 int memory_add(PyObject *module)
 {
-    return module_add_type(module, &memory_spec, &memory_type);
+    return module_add_type(module, &memory_spec, &module_memory_type);
 }

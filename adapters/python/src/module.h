@@ -94,6 +94,9 @@ void *module_new_object(PyTypeObject *type);
 /* The last call of each deallocator: frees the object, and drops its reference to its type. */
 void module_free_object(PyObject *self);
 
+/* The type Memory: what is one is no stream, whatever it has. Written when the module is made. */
+extern PyTypeObject *module_memory_type;
+
 /* runtime.c, runtime_methods.c */
 extern PyTypeObject *runtime_type;
 int runtime_add(PyObject *module);
@@ -180,7 +183,6 @@ PyObject *buffer_array_interface(PyObject *self, void *ignored);
 
 /* memory.c */
 int memory_add(PyObject *module);
-bool memory_check(PyObject *object);
 PyObject *memory_info(PyObject *module, PyObject *ignored);
 
 /* scopes.c: what a thread has entered, innermost first. */

@@ -1,6 +1,8 @@
 /* What all types share: objects of heap types, as the stable ABI makes them. */
 #include "module.h"
 
+PyTypeObject *module_memory_type;
+
 int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
     *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
