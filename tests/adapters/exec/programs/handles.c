@@ -103,6 +103,7 @@ static void map_and_unmap(void)
     CHECK(DRIVER(cuMemMap)(range, 2 * MIB, 0, handle, 0));
     CHECK(set_access(range, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     CHECK(DRIVER(cuMemsetD8)(range, 1, 2 * MIB));
+    CHECK(DRIVER(cuCtxSynchronize)());
     CHECK(DRIVER(cuMemRelease)(handle));
     CHECK(DRIVER(cuMemRetainAllocationHandle)(&handle, (void *)(uintptr_t)range)); /* NOLINT: of the device */
     CHECK(DRIVER(cuMemRelease)(handle));
