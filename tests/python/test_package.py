@@ -122,3 +122,25 @@ def test_types_are_checked_by_mypy(tmp_path):
         check=False,
     )
     assert done.stdout.count("error:") == 1 and "program.py:7" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("words", ["g++", "g++ -static-libstdc++ -static-libgcc"])
+def test_a_shim_has_the_cxx_library_of_the_process(words, monkeypatch, tmp_path):
+    """Where the compiler would put its own into the shim, two of them would format each other's numbers."""
+    if not shutil.which("g++") or not shutil.which("readelf"):
+        pytest.skip("no g++ or no readelf")
+    from strata._torch import compiler
+
+    monkeypatch.setenv("CXX", words)
+    source, made, out = tmp_path / "one.cc", str(tmp_path / "one.o"), str(tmp_path / "one.so")
+    source.write_text(
+        "#include <sstream>\n#include <string>\n"
+        'extern "C" int length(double of) { std::ostringstream text; text << of; return (int)text.str().size(); }\n'
+    )
+    compiler.run([*compiler.compiler(), *compiler.FLAGS, "-c", str(source), "-o", made])
+    compiler.link([made], out, str(tmp_path))
+    needed = subprocess.run(["readelf", "-d", out], capture_output=True, text=True, check=True).stdout
+    assert "[libstdc++.so.6]" in needed and "[libgcc_s.so.1]" in needed
+    symbols = subprocess.run(["readelf", "-W", "--dyn-syms", out], capture_output=True, text=True, check=True).stdout
+    assert "_ZSt9use_facet" not in "".join(line for line in symbols.splitlines() if " UND " not in line)
+    assert "do_length" not in symbols

@@ -84,17 +84,25 @@ def run(words: list[str]) -> None:
 
 
 def make_stubs(folder: str) -> list[str]:
-    """Libraries with the names of those that the shim needs, and nothing in them: the loader takes the loaded ones."""
+    """Libraries with the names of those that the shim needs, and nothing in them: the loader takes the loaded ones. So the
+    C++ library is PyTorch's also where the compiler would put its own into the shim: with two of them in a process, a
+    number that one formats is a crash, or nothing, of the other."""
     from .library import SONAME
 
     empty = os.path.join(folder, "empty.c")
     with open(empty, "w", encoding="ascii"):
         pass
     made = []
-    for name in ("libc10.so", "libc10_cuda.so", SONAME):
+    for name in ("libc10.so", "libc10_cuda.so", SONAME, "libstdc++.so.6", "libgcc_s.so.1"):
         made.append(os.path.join(folder, name))
         run([*compiler(), "-x", "c", "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", made[-1], empty])
     return made
+
+
+def link(objects: list[str], out: str, work: str) -> None:
+    """Nothing else is needed by name: the CUDA runtime is found through libc10_cuda.so."""
+    libraries = ["-Wl,--no-as-needed", *make_stubs(work), "-ldl", "-lc", "-lgcc"]
+    run([*compiler(), "-shared", "-s", "-nodefaultlibs", "-o", out, *objects, *libraries])
 
 
 def compile_shim(out: str, version: tuple[int, int], torch_include: str, cuda: list[str]) -> None:
@@ -108,8 +116,7 @@ def compile_shim(out: str, version: tuple[int, int], torch_include: str, cuda: l
             each = lambda source, target: run([*compiler(), standard, *FLAGS, *includes, "-c", source, "-o", target])
             list(threads.map(each, sources, objects))
         made = os.path.join(work, "shim.so")
-        # Nothing else is needed by name: the CUDA runtime is found through libc10_cuda.so.
-        run([*compiler(), "-shared", "-s", "-o", made, *objects, "-Wl,--no-as-needed", *make_stubs(work), "-ldl"])
+        link(objects, made, work)
         temporary = f"{out}.{os.getpid()}"
         shutil.copyfile(made, temporary)
         os.replace(temporary, out)
