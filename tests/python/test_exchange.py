@@ -248,6 +248,19 @@ def test_the_array_interface_can_be_read_in_a_capture(runtime, driver):
     driver.destroy_stream(handle)
 
 
+def test_another_stream_can_take_a_tensor_while_the_allocation_stream_is_captured(runtime, driver):
+    handle, other, graph = driver.make_stream(), driver.make_stream(), ctypes.c_void_p()
+    buffer = runtime.allocate(1 << 20, type("Stream", (), {"ptr": handle})())
+    driver.cuStreamBeginCapture_v2(ctypes.c_void_p(handle), ctypes.c_int(0))
+    buffer.__dlpack__(stream=other)
+    buffer.__dlpack__()
+    driver.cuStreamEndCapture(ctypes.c_void_p(handle), ctypes.byref(graph))
+    driver.cuGraphDestroy(graph)
+    buffer.free(None)
+    driver.destroy_stream(other)
+    driver.destroy_stream(handle)
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("stack", ["pinned", "managed"])
 def test_the_host_reads_what_the_device_has_written(driver, stack, known):

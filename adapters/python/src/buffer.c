@@ -50,6 +50,12 @@ bool buffer_can_record_own_stream(buffer_object *self)
     return self->stream || is_default_stream(self->handle) || runtime_has_registered(self->runtime, self->handle);
 }
 
+strata_status buffer_record_own_stream(const buffer_object *self, strata_ref *ref)
+{
+    const strata_status status = strata_ref_record_write(ref, self->handle);
+    return status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+}
+
 /* Whether a stream of use_until_free is still the one that was named: a number ends with its registration, and may then
  * be another stream's. */
 static bool is_still_named(const buffer_object *self, PyObject *kept, CUstream stream)

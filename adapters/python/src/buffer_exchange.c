@@ -187,7 +187,7 @@ static bool is_behind_own_stream(buffer_object *self, const export_request *requ
 static strata_status export(const buffer_object *self, strata_ref *ref, const export_request *request,
                             const strata_dlpack_options *options, DLManagedTensorVersioned **out)
 {
-    strata_status status = request->behind_own_stream ? strata_ref_record_write(ref, self->handle) : STRATA_SUCCESS;
+    strata_status status = request->behind_own_stream ? buffer_record_own_stream(self, ref) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = strata_ref_export_dlpack(ref, request->stream, options, out);
     if (status != STRATA_SUCCESS)

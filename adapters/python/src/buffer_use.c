@@ -52,14 +52,6 @@ PyObject *buffer_use(PyObject *buffer, PyObject *arguments, PyObject *keywords)
     return (PyObject *)self;
 }
 
-/* Work of the allocation stream so far, which may be recorded nowhere, comes before the use. Work that is being
- * captured runs with its graph, which the program orders. */
-static strata_status record_own_stream(const buffer_object *buffer, strata_ref *ref)
-{
-    const strata_status status = strata_ref_record_write(ref, buffer->handle);
-    return status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-}
-
 /* Without the GIL. After an error no use has begun. */
 static strata_status begin(use_object *self, strata_runtime *runtime, strata_ref *ref, bool behind_own_stream)
 {
@@ -67,7 +59,7 @@ static strata_status begin(use_object *self, strata_runtime *runtime, strata_ref
     strata_ref_memory memory;
     strata_status status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS && behind_own_stream)
-        status = record_own_stream(self->buffer, ref);
+        status = buffer_record_own_stream(self->buffer, ref);
     if (status == STRATA_SUCCESS) {
         use->block = *memory.block;
         status = strata_runtime_prepare_block_use(runtime, &use->block, use->handle, use->access);

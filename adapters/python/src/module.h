@@ -162,6 +162,10 @@ void buffer_mark_unrecorded(strata_ref *ref);
 /* Whether work can be recorded on the allocation stream: its handle is sure to be good on this thread. */
 bool buffer_can_record_own_stream(buffer_object *self);
 
+/* Records work of the allocation stream so far, which may be recorded nowhere. Work that is being captured runs with
+ * its graph, which the program orders. Without the GIL. */
+strata_status buffer_record_own_stream(const buffer_object *self, strata_ref *ref);
+
 /* What use_until_free keeps of a stream that is sure to be good at the free, or not to be taken for another one there:
  * the object that named it, or the registration of a number. NULL, without an exception: neither. */
 PyObject *buffer_stream_to_keep(buffer_object *self, PyObject *given, CUstream stream);
