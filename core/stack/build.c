@@ -196,8 +196,6 @@ static uint32_t find_facts(const layer_list *list)
     return from;
 }
 
-_Atomic(strata_fuse *) strata_fuse_operations;
-
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -217,6 +215,8 @@ static const strata_resource *find_reporter(const strata_stack *stack, const lay
             return NULL;
     return bottom;
 }
+
+_Atomic(strata_fuse *) strata_fuse_operations;
 
 static void connect(strata_stack *stack, const layer_list *list)
 {
