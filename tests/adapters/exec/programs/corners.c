@@ -611,16 +611,22 @@ static void *ask_and_end(void *context)
     return NULL;
 }
 
+/* A thread that ends in the calls of `work`, which gets the context. */
+static void end_a_thread(void *(*work)(void *context))
+{
+    CUcontext context;
+    pthread_t thread;
+    CHECK(DRIVER(cuCtxGetCurrent)(&context));
+    CHECK(pthread_create(&thread, NULL, work, context));
+    CHECK(pthread_join(thread, NULL));
+    alarm(30); /* instead of a wait for ever for a lock of its */
+}
+
 /* The first request of all, which meets what keeps the stack from being built. */
 static void end_in_the_first_request(void)
 {
-    CUcontext context;
     CUdeviceptr block;
-    pthread_t thread;
-    CHECK(DRIVER(cuCtxGetCurrent)(&context));
-    CHECK(pthread_create(&thread, NULL, ask_and_end, context));
-    CHECK(pthread_join(thread, NULL));
-    alarm(30); /* instead of a wait for ever for its lock */
+    end_a_thread(ask_and_end);
     printf("then: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
 }
 
@@ -638,12 +644,8 @@ static void end_in_a_reset(void)
 {
     CUcontext context;
     CUdeviceptr block;
-    pthread_t thread;
-    CHECK(DRIVER(cuCtxGetCurrent)(&context));
     CHECK(DRIVER(cuMemAlloc)(&block, MIB));
-    CHECK(pthread_create(&thread, NULL, reset_and_end, context));
-    CHECK(pthread_join(thread, NULL));
-    alarm(30);
+    end_a_thread(reset_and_end);
     CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
     CHECK(DRIVER(cuCtxSetCurrent)(context));
     printf("then: %d", DRIVER(cuMemAlloc)(&block, MIB));
