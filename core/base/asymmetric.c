@@ -46,16 +46,27 @@ static void drain_store_buffers(void)
     atomic_store(&draining, false);
 }
 
-void strata_heavy_barrier(void)
+/* `for_light`: some barriers may still be light. */
+static void heavy_barrier(bool for_light)
 {
     strata_full_barrier();
     if (!atomic_load(&strata_barriers_are_full)) {
         if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
             drain_store_buffers();
-    } else if (atomic_load(&draining)) {
-        drain_store_buffers(); /* another thread waits; this one must wait as long */
+    } else if (for_light || atomic_load(&draining)) {
+        drain_store_buffers(); /* where another thread waits, this one must wait as long */
     }
     strata_full_barrier();
+}
+
+void strata_heavy_barrier(void)
+{
+    heavy_barrier(false);
+}
+
+void strata_heavy_barrier_for_light(void)
+{
+    heavy_barrier(true);
 }
 
 /* ---- among processes ---- */

@@ -38,6 +38,9 @@ static inline void strata_light_barrier(void)
 
 void strata_heavy_barrier(void);
 
+/* As strata_heavy_barrier, also for threads whose barriers have stayed light since they must be full. */
+void strata_heavy_barrier_for_light(void);
+
 /* Heavy barriers of other processes, for light ones on memory that is shared with them. strata_barriers_share asks the
  * kernel once that they concern this process, too; false: it refuses, and light barriers must not be relied on for such
  * memory. strata_heavy_barrier_for_all is one for all processes that have asked; false: the kernel refuses it, and it

@@ -42,19 +42,6 @@ static inline bool strata_busy_enter(_Atomic uint32_t *busy, const _Atomic bool 
     return strata_busy_confirm(busy, excluded);
 }
 
-/* For callers with a fallback: also fails where a full barrier would be needed. With NDEBUG it makes no call. */
-static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const _Atomic bool *excluded)
-{
-    atomic_store_explicit(busy, 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst);
-    if (__builtin_expect(!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed) &&
-                             !atomic_load_explicit(excluded, memory_order_acquire),
-                         1))
-        return true;
-    strata_busy_leave(busy);
-    return false;
-}
-
 /* Keeps threads out of their slots. Threads that are in one now: await them. */
 static inline void strata_busy_exclude(_Atomic bool *excluded)
 {
@@ -71,6 +58,54 @@ static inline void strata_busy_await(const _Atomic uint32_t *busy)
 static inline void strata_busy_readmit(_Atomic bool *excluded)
 {
     atomic_store_explicit(excluded, false, memory_order_release);
+}
+
+/* ---- gates ----
+ *
+ * Where slots' threads look if they also have a fast way in: it reads one word, makes no call, and needs a fallback. It
+ * is closed while a thread excludes, and where light barriers must be full. If they must be from some moment on, it is
+ * still open: the next exclusion closes it for good, and waits for the stores before light barriers. */
+
+typedef struct strata_busy_gate {
+    _Atomic bool excluded;
+    _Atomic bool fast; /* that way is open; written by the excluding thread, like `excluded` */
+} strata_busy_gate;
+
+/* After strata_barriers_open. */
+static inline void strata_busy_gate_init(strata_busy_gate *gate)
+{
+    atomic_init(&gate->excluded, false);
+    atomic_init(&gate->fast, !atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed));
+}
+
+/* False, and not busy, if the fast way is closed: strata_busy_enter need not fail, too. With NDEBUG it makes no call.
+ */
+static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const strata_busy_gate *gate)
+{
+    atomic_store_explicit(busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&gate->fast, memory_order_acquire), 1))
+        return true;
+    strata_busy_leave(busy);
+    return false;
+}
+
+/* As strata_busy_exclude. */
+static inline void strata_busy_gate_close(strata_busy_gate *gate)
+{
+    const bool fast = atomic_exchange_explicit(&gate->fast, false, memory_order_seq_cst);
+    atomic_store_explicit(&gate->excluded, true, memory_order_seq_cst);
+    if (fast)
+        strata_heavy_barrier_for_light();
+    else
+        strata_heavy_barrier();
+}
+
+static inline void strata_busy_gate_open(strata_busy_gate *gate)
+{
+    strata_busy_readmit(&gate->excluded);
+    atomic_store_explicit(&gate->fast, !atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed),
+                          memory_order_release);
 }
 
 #endif

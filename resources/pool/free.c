@@ -184,12 +184,14 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
-/* As pool_stream_cache_keep_slow; also returns memory that decay is due to return. */
-static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline,
-                                                CUstream handle, uint32_t slot)
+/* As pool_stream_cache_keep_slow; also returns memory that decay is due to return. Returns `status`. */
+static __attribute__((noinline)) strata_status keep_slow(pool *self, pool_thread_cache *local,
+                                                         strata_timeline *timeline, CUstream handle, uint32_t slot,
+                                                         strata_status status)
 {
     pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
     pool_decay_step_if_due(self);
+    return status;
 }
 
 /* Frees a block that one other stream used, on a known stream: the memory waits for both, without a query. */
@@ -222,7 +224,7 @@ keep_reported_block(pool *self, pool_thread_cache *local, strata_timeline *timel
         pool_thread_cache_leave(local);
     }
     if (!kept)
-        keep_slow(self, local, timeline, handle, block->id.slot);
+        keep_slow(self, local, timeline, handle, block->id.slot, STRATA_SUCCESS);
 }
 
 /* Ends a block that the freeing stream alone used, and keeps its memory. */
@@ -327,7 +329,7 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
                        : free_retired(self, entry, block, handle);
     const uint32_t slot = block->id.slot;
     if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, pool_stream_cache_now(cache)), 0))
-        keep_slow(self, local, cache->timeline, handle, slot);
+        return keep_slow(self, local, cache->timeline, handle, slot, STRATA_SUCCESS);
     return STRATA_SUCCESS;
 }
 
@@ -377,14 +379,6 @@ static __attribute__((noinline)) strata_status free_retired_own(pool *self, stra
     return status;
 }
 
-static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_thread_cache *local,
-                                                             strata_timeline *timeline, CUstream handle, uint32_t slot,
-                                                             strata_status status)
-{
-    keep_slow(self, local, timeline, handle, slot);
-    return status;
-}
-
 /* Ends a retired block of the cache's stream and keeps its memory: `done`. Every call is a tail call. */
 static inline __attribute__((always_inline)) strata_status
 keep_own(pool *self, pool_thread_cache *local, pool_stream_cache *cache, strata_entry *entry, const strata_block *block,
@@ -396,7 +390,7 @@ keep_own(pool *self, pool_thread_cache *local, pool_stream_cache *cache, strata_
     const uint32_t slot = block->id.slot;
     const CUstream handle = block->stream;
     if (__builtin_expect(!keep_fast(self, local, cache, entry, block, slot, now), 0))
-        return keep_own_slow(self, local, cache->timeline, handle, slot, done);
+        return keep_slow(self, local, cache->timeline, handle, slot, done);
     return done;
 }
 

@@ -25,7 +25,8 @@ static inline __attribute__((always_inline)) void pool_publish_again(pool *self,
     const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     strata_entry_publish_again(self->heap.table, entry, slot, origin,
                                strata_entry_beginning(incarnation, POOL_GRANULE, known), POOL_GRANULE, request, out);
-    pool_count_hit(local, granules * POOL_GRANULE);
+    strata_own_word_add(&local->live_bytes, (int64_t)(granules * POOL_GRANULE));
+    strata_own_word_add(&local->hits, 1);
 }
 
 static inline __attribute__((always_inline)) void pool_make_for_known(pool *self, pool_thread_cache *local,
@@ -84,13 +85,15 @@ static inline __attribute__((always_inline)) pool_stream_cache *
 pool_own_cache(const pool_thread_cache *local, const strata_entry *entry, CUstream handle, strata_point *now)
 {
     const uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
-    pool_stream_cache *cache = local->caches[number % POOL_STREAM_CACHES];
-    if (__builtin_expect(!cache, 0))
-        return NULL;
+    pool_stream_cache *cache = local->recent;
+    if (__builtin_expect(!cache || cache->timeline->number != number, 0)) {
+        cache = local->caches[number % POOL_STREAM_CACHES];
+        if (!cache || cache->timeline->number != number)
+            return NULL;
+    }
     const strata_timeline *timeline = cache->timeline;
     *now = pool_stream_cache_now(cache);
-    const bool own = timeline->number == number && strata_entry_is_incarnation(entry, timeline) &&
-                     strata_timeline_is_late(timeline, handle);
+    const bool own = strata_entry_is_incarnation(entry, timeline) && strata_timeline_is_late(timeline, handle);
     return __builtin_expect(own, 1) ? cache : NULL;
 }
 

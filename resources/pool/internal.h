@@ -85,7 +85,7 @@ typedef struct pool {
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
     strata_per_thread thread_caches;     /* pool_thread_cache */
-    _Atomic bool flushing;               /* a thread empties all caches; written under map_lock, read by any thread */
+    strata_busy_gate flushing;           /* a thread empties all caches; changed under map_lock, read by any thread */
     _Alignas(64) pool_counts counts;     /* misses write here; hits read what is before */
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* of threads without a cache; any thread */
     strata_counters deferred;                                    /* bytes freed in an unfinished capture */

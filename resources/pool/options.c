@@ -88,6 +88,7 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     set_options(self, &options);
     self->peers = peers;
     strata_barriers_open();
+    strata_busy_gate_init(&self->flushing);
     strata_per_thread_init(&self->thread_caches, sizeof(pool_thread_cache));
     strata_per_thread_take_number(&self->thread_caches);
     strata_lock_init(&self->oom_lock, STRATA_RANK_POOL_OOM);

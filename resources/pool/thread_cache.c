@@ -383,14 +383,14 @@ static void give_thread(pool *self, pool_thread_cache *local)
 /* Frees what every thread caches. Excludes the threads meanwhile, at the price of a heavy barrier. */
 static void give_all_threads(pool *self)
 {
-    strata_busy_exclude(&self->flushing);
+    strata_busy_gate_close(&self->flushing);
     pool_thread_cache *local;
     for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
         strata_busy_await(&local->busy);
         if (local->keeps)
             give_thread(self, local);
     }
-    strata_busy_readmit(&self->flushing);
+    strata_busy_gate_open(&self->flushing);
 }
 
 /* The caller is not busy with its cache. A thread that begins to keep meanwhile does so after the flush. */

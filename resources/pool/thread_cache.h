@@ -60,6 +60,7 @@ typedef struct pool_thread_cache {
     _Atomic int64_t live_bytes;                       /* allocated minus freed; its thread writes, any reads */
     _Atomic int64_t hits;                             /* blocks from caches; as live_bytes */
     _Atomic int64_t live_beside_hits;                 /* other blocks made minus all freed; as live_bytes */
+    pool_stream_cache *recent;                        /* taken from last; as by_handle; NULL: none */
     pool_stream_cache *caches[POOL_STREAM_CACHES];    /* by timeline number */
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
@@ -111,10 +112,10 @@ _Static_assert(POOL_BINS == POOL_CLASS_BINS + (1 << (32 - 28)), "the hash choose
 
 static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *local)
 {
-    return strata_busy_enter(&local->busy, &self->flushing);
+    return strata_busy_enter(&local->busy, &self->flushing.excluded);
 }
 
-/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
+/* As pool_thread_cache_enter, by the gate's fast way. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
     return strata_busy_try_enter(&local->busy, &self->flushing);
@@ -139,11 +140,16 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
 _Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all caches");
 
 /* The stream cache of a known stream; NULL: none. Its timeline shows, without a look-up, that the handle is still its
- * stream's. */
+ * stream's. The one used last comes first: its address waits for no hash, and no number of a block's entry. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
-    pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
-    return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
+    pool_stream_cache *cache = local->recent;
+    if (__builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1))
+        return cache;
+    cache = *pool_stream_cache_slot(local, handle);
+    if (!cache || !strata_timeline_is_late(cache->timeline, handle))
+        return NULL;
+    return local->recent = cache;
 }
 
 /* As pool_stream_cache_at, for an unknown stream: asks the driver for capture status and id. */
@@ -155,13 +161,7 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Counts a block from a cache. The cache is the caller's, also for pool_count_live. */
-static inline void pool_count_hit(pool_thread_cache *local, uint64_t bytes)
-{
-    strata_own_word_add(&local->live_bytes, (int64_t)bytes);
-    strata_own_word_add(&local->hits, 1);
-}
-
+/* The cache is the caller's. */
 static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     strata_own_word_add(&local->live_bytes, bytes);
