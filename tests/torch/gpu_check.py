@@ -11,7 +11,7 @@ cache); bare (strata exec, PYTORCH_NO_CUDA_MEMORY_CACHING=1). The programs know 
 Each program runs in --processes processes for each mode, one after another, since how fast a process can launch work
 differs from process to process. Those of different modes take turns on the GPU, so that a change of its clock concerns
 all alike; the median of all turns counts. With --speed batches are so large that the GPU decides, not the host, and how
-long before its end a turn had launched everything is printed. Losses and tokens of all turns must be equal bit by bit.
+long before its end a turn had launched everything is printed, and what the host's processors worked until then. Losses and tokens of all turns must be equal bit by bit.
 Exit status 1 if a mode's results differ from those of the first mode, a feature fails that the first mode passes, or
 with --speed a mode has fewer steps a second than the first, beyond --tolerance. --speed skips itself without a GPU or
 without PyTorch.
@@ -200,6 +200,10 @@ class Outcome:
         self.digests = [[turn["digest"] for turn in turns] for turns in self.processes]
         self.last = self.processes[-1][-1] if self.processes[-1] else None
 
+    def median(self, value):
+        """Of the turns but the first."""
+        return statistics.median(value(turn) for turns in self.processes for turn in turns[1:])
+
 
 def run_processes(options, modes, programs, rounds, steps):
     """One process for each program and mode; they take turns."""
@@ -265,9 +269,11 @@ def print_speeds(outcomes, tolerance):
         slow = ratio < 1 - tolerance / 100
         failed = failed or slow
         turns = " ".join(f"{speed:.2f}" for speed in outcome.speeds)
-        ahead = statistics.median(1 - turn["launched"] / turn["seconds"] for turns in outcome.processes for turn in turns[1:])
-        print(f"{outcome.program:9} {outcome.mode:7} {outcome.speed:8.2f} {ratio:6.3f}  {turns}; all launched {100 * ahead:.0f} % before the end"
-              f"{'  SLOWER' if slow else ''}")
+        ahead = outcome.median(lambda turn: 1 - turn["launched"] / turn["seconds"])
+        host = outcome.median(lambda turn: turn["host"] / turn["steps"])
+        of_first = first.median(lambda turn: turn["host"] / turn["steps"])
+        print(f"{outcome.program:9} {outcome.mode:7} {outcome.speed:8.2f} {ratio:6.3f}  {turns}; all launched {100 * ahead:.0f} % before the end;"
+              f" host {1000 * host:.2f} ms a step, {host / of_first:.3f}{'  SLOWER' if slow else ''}")
     return failed
 
 

@@ -30,9 +30,9 @@ def digest(values):
 
 def turn(step, number, steps):
     torch.cuda.synchronize()
-    start = time.perf_counter()
+    start, before = time.perf_counter(), time.process_time()
     values = step(number, steps)
-    launched = time.perf_counter() - start
+    launched, host = time.perf_counter() - start, time.process_time() - before
     torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     free, total = torch.cuda.mem_get_info()
@@ -41,6 +41,7 @@ def turn(step, number, steps):
         "steps": steps,
         "seconds": seconds,
         "launched": launched,
+        "host": host,
         "digest": digest(values),
         "last": values.flatten()[-1].item(),
         "allocated": torch.cuda.max_memory_allocated(),
