@@ -38,20 +38,33 @@ static strata_status refuse_context(void)
                        "make that one current (cuDevicePrimaryCtxRetain, cuCtxSetCurrent; cudaSetDevice)");
 }
 
+static int device_count(void)
+{
+    strata_driver_facts driver;
+    strata_driver_describe(&driver);
+    return driver.device_count;
+}
+
+/* The number of devices if the handle is none of theirs. */
+static int ordinal_of(CUdevice handle)
+{
+    CUdevice other;
+    int ordinal = 0;
+    while (ordinal < device_count() && (strata_cu.DeviceGet(&other, ordinal) != CUDA_SUCCESS || other != handle))
+        ordinal++;
+    return ordinal;
+}
+
 /* Finds the ordinal of the device whose primary context this is: only the ordinal opens a device. */
 static strata_status device_of_other(CUcontext context, int *ordinal)
 {
-    CUdevice handle, other;
-    strata_driver_facts driver;
+    CUdevice handle;
     if (!strata_cu.CtxGetDevice)
         return refuse_context();
     const CUresult result = strata_cu.CtxGetDevice(&handle);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuCtxGetDevice", "finding the device of the current context");
-    strata_driver_describe(&driver);
-    *ordinal = 0;
-    while (*ordinal < driver.device_count && (strata_cu.DeviceGet(&other, *ordinal) != CUDA_SUCCESS || other != handle))
-        ++*ordinal;
+    *ordinal = ordinal_of(handle);
     strata_device *device;
     const strata_status status = strata_device_get(*ordinal, &device);
     return status == STRATA_SUCCESS && device->context != context ? refuse_context() : status;
@@ -91,6 +104,40 @@ static strata_status current_runtime(strata_runtime **out)
     int ordinal = 0;
     const strata_status status = current_device(&ordinal);
     return status == STRATA_SUCCESS ? strata_runtime_get(ordinal, out) : status;
+}
+
+/* The device of a context that Strata does not know; *ordinal stays if the driver does not say. */
+static void ask_for_device(CUcontext context, int *ordinal)
+{
+    CUcontext before;
+    CUdevice handle;
+    if (!strata_cu.CtxGetDevice || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
+        strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return;
+    if (strata_cu.CtxGetDevice(&handle) == CUDA_SUCCESS)
+        *ordinal = ordinal_of(handle);
+    strata_cu.CtxSetCurrent(before);
+}
+
+/* The runtime of the stream's device, as the driver's memory for a stream is of that one, whichever is current. A
+ * handle that the driver refuses is the allocation's to refuse. */
+static strata_status runtime_of_stream(CUstream stream, strata_runtime **out)
+{
+    CUcontext context;
+    int ordinal = 0;
+    const strata_status status = current_device(&ordinal);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const bool is_default = (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+    if (!is_default && device_count() > 1 && strata_cu.StreamGetCtx &&
+        strata_cu.StreamGetCtx(stream, &context) == CUDA_SUCCESS) {
+        const int open = device_of_open(context);
+        if (open >= 0)
+            ordinal = open;
+        else
+            ask_for_device(context, &ordinal);
+    }
+    return strata_runtime_get(ordinal, out);
 }
 
 /* ---- freeing ---- */
@@ -263,7 +310,7 @@ static strata_status allocate_on_named(void **out, size_t bytes, CUstream stream
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = strata_tag_current()};
     strata_runtime *runtime;
     strata_block block;
-    strata_status status = current_runtime(&runtime);
+    strata_status status = runtime_of_stream(stream, &runtime);
     if (status == STRATA_SUCCESS)
         status = check_search(runtime);
     if (status == STRATA_SUCCESS)

@@ -36,8 +36,9 @@ STRATA_API strata_status strata_free(void *address);
  */
 STRATA_API strata_status strata_free_on(void *address, CUstream stream);
 
-/* Allocates `bytes` for work on `stream`, from the same runtime as strata_malloc: cudaMallocAsync without a block.
- * strata_free and strata_free_on free it. Errors: as strata_malloc, STREAM_CAPTURE. */
+/* Allocates `bytes` for work on `stream`, from the process's runtime of the stream's device, which for default streams
+ * is strata_malloc's: cudaMallocAsync without a block. strata_free and strata_free_on free it. Errors: as
+ * strata_malloc, STREAM_CAPTURE. */
 STRATA_API strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream);
 
 /* Whether a live block of this process contains `address`, or one whose free waits for a capture's end: the driver

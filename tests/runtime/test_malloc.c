@@ -809,6 +809,46 @@ static void memory_comes_from_the_current_device(void **state)
     test_child_run("child_uses_the_second_device", (const char *const[]){"STRATA_SIM_DEVICES=2", NULL});
 }
 
+/* Memory for the stream is of that device. */
+static void check_device_of(CUstream stream, int device)
+{
+    CUcontext before, after;
+    strata_runtime *found;
+    void *memory;
+    child_check(strata_cu.CtxGetCurrent(&before) == CUDA_SUCCESS);
+    child_ok(strata_malloc_on(&memory, SMALL, stream));
+    child_check(strata_cu.CtxGetCurrent(&after) == CUDA_SUCCESS && after == before);
+    child_ok(strata_runtime_of_address(address_of(memory), &found));
+    child_check(strata_runtime_device(found) == device);
+    child_ok(strata_free_on(memory, stream));
+}
+
+static void child_names_streams_of_both_devices(void)
+{
+    CUstream streams[2];
+    CUcontext contexts[2];
+    test_open_driver_quietly();
+    for (int i = 0; i < 2; i++) {
+        child_check(strata_cu.DevicePrimaryCtxRetain(&contexts[i], i) == CUDA_SUCCESS);
+        child_check(strata_cu.CtxSetCurrent(contexts[i]) == CUDA_SUCCESS);
+        child_check(strata_cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    }
+    for (int current = 0; current < 2; current++) {
+        child_check(strata_cu.CtxSetCurrent(contexts[current]) == CUDA_SUCCESS);
+        for (int i = 1; i >= 0; i--) /* at first with the other one's runtime not made */
+            check_device_of(streams[i], i);
+        check_device_of(NULL, current);
+        check_device_of(CU_STREAM_PER_THREAD, current);
+    }
+}
+
+static void memory_for_a_stream_is_of_the_streams_device(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("it has a second device");
+    test_child_run("child_names_streams_of_both_devices", (const char *const[]){"STRATA_SIM_DEVICES=2", NULL});
+}
+
 static void child_is_the_first_to_use_the_device(void)
 {
     void *memory;
@@ -842,6 +882,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_goes_on_after_each_reset),
         TEST_SCENARIO(child_takes_the_last_memory),
         TEST_SCENARIO(child_uses_the_second_device),
+        TEST_SCENARIO(child_names_streams_of_both_devices),
         TEST_SCENARIO(child_is_the_first_to_use_the_device),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -875,6 +916,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_program_goes_on_after_each_reset_of_its_device),
         cmocka_unit_test(memory_of_a_busy_stream_is_waited_for),
         cmocka_unit_test(memory_comes_from_the_current_device),
+        cmocka_unit_test(memory_for_a_stream_is_of_the_streams_device),
         cmocka_unit_test(a_program_may_begin_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
