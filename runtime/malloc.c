@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/size_text.h"
+#include "core/stack/calls.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
@@ -355,14 +356,33 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Counts frees that are complete, as those of strata_free, which has waited for them. */
+static void count_finished_frees(strata_runtime *runtime)
+{
+    size_t bytes;
+    strata_error_suppress_begin();
+    strata_reap_internally(runtime->top, STRATA_REAP_FINISHED, &bytes);
+    strata_error_suppress_end(false);
+}
+
+/* Bytes that the device and the stack have free; the stack's may be the host's. */
+static size_t unused_bytes(strata_runtime *runtime, size_t device_free, const strata_usage *usage)
+{
+    const bool device_memory = runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY;
+    return device_free + (device_memory ? usage->reserved_free : 0);
+}
+
 strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     strata_runtime *runtime;
     strata_runtime_budget budget = {0};
     strata_usage usage = {0};
     strata_status status = current_runtime(&runtime);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
+        strata_any_stream_frees_try();
+        count_finished_frees(runtime);
         status = strata_runtime_budget_snapshot(runtime, &budget);
+    }
     if (status == STRATA_SUCCESS)
         status = strata_runtime_usage(runtime, &usage);
     const bool known = status == STRATA_SUCCESS;
@@ -370,6 +390,6 @@ strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
     if (total_bytes)
         *total_bytes = known && budget.limit ? least(budget.limit, total) : total;
     if (free_bytes)
-        *free_bytes = known ? least(budget.remaining, budget.device_free + usage.reserved_free) : 0;
+        *free_bytes = known ? least(budget.remaining, unused_bytes(runtime, budget.device_free, &usage)) : 0;
     return status;
 }

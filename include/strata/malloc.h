@@ -48,7 +48,8 @@ STRATA_API bool strata_holds(const void *address);
 
 /* What cudaMemGetInfo would say if the device were as large as the stack's nearest budget, for the current context's
  * device: *total is the smaller of the two; *free is what is left of the budget, but not more than what the device and
- * the stack have free. Either may be NULL. Errors: DRIVER, and of strata_malloc. */
+ * the stack have free, of which frees that the driver calls complete are part. Either may be NULL. Errors: DRIVER, and
+ * of strata_malloc. */
 STRATA_API strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes);
 
 #ifdef STRATA_PER_THREAD_STREAMS

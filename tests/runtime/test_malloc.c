@@ -633,6 +633,45 @@ static void memory_info_is_that_of_the_budget(void **state)
                    (const char *const[]){"STRATA_STACK=budget(limit=64MiB), pool", NULL});
 }
 
+/* The driver is asked by each call, and answers that a free is complete soon after its wait. */
+static void child_memory_info_counts_complete_frees(void)
+{
+    size_t free_bytes, total;
+    void *memory;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&memory, (size_t)16 << 20));
+    child_ok(strata_free(memory));
+    int calls = 0;
+    do
+        child_ok(strata_memory_info(&free_bytes, &total));
+    while (free_bytes < total && ++calls < 100000);
+    child_check(free_bytes == total && total == (size_t)64 << 20);
+}
+
+static void memory_info_counts_complete_frees(void **state)
+{
+    (void)state;
+    test_child_run("child_memory_info_counts_complete_frees",
+                   (const char *const[]){"STRATA_STACK=budget(limit=64MiB), async", "STRATA_SIM_POLICY=early", NULL});
+}
+
+static void child_memory_info_is_no_more_than_the_device(void)
+{
+    size_t free_bytes, total;
+    void *memory;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&memory, (size_t)16 << 20));
+    child_ok(strata_free(memory));
+    child_ok(strata_memory_info(&free_bytes, &total));
+    child_check(free_bytes <= total);
+}
+
+static void memory_of_the_host_is_no_memory_of_the_device(void **state)
+{
+    (void)state;
+    test_child_run("child_memory_info_is_no_more_than_the_device", (const char *const[]){"STRATA_STACK=pinned", NULL});
+}
+
 static void child_memory_info_without_a_budget_is_the_devices(void)
 {
     size_t free_bytes, total, device_free, device_total;
@@ -878,6 +917,8 @@ int main(int count, char **arguments)
     const test_scenario scenarios[] = {
         TEST_SCENARIO(child_memory_info_is_the_budgets),
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
+        TEST_SCENARIO(child_memory_info_counts_complete_frees),
+        TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
         TEST_SCENARIO(child_goes_on_after_a_reset),
         TEST_SCENARIO(child_goes_on_after_each_reset),
         TEST_SCENARIO(child_takes_the_last_memory),
@@ -912,6 +953,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(another_context_than_the_primary_one_is_refused),
         cmocka_unit_test(memory_info_is_that_of_the_budget),
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
+        cmocka_unit_test(memory_info_counts_complete_frees),
+        cmocka_unit_test(memory_of_the_host_is_no_memory_of_the_device),
         cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
         cmocka_unit_test(a_program_goes_on_after_each_reset_of_its_device),
         cmocka_unit_test(memory_of_a_busy_stream_is_waited_for),
