@@ -262,6 +262,7 @@ void what_was_moved_from_is_empty_and_ends_without_effect()
     CHECK_OK(stream.reset());
     strata::launch launch(moved, other), taken(std::move(launch));
     CHECK(!launch && taken);
+    CHECK_THROWS(launch.preflight(), strata::error);
     CHECK_OK(launch.end());
     taken.preflight();
     taken.commit();
@@ -273,6 +274,23 @@ void what_was_moved_from_is_empty_and_ends_without_effect()
     CHECK(!capture && goes_on);
     strata::graph graph = goes_on.end(), last(std::move(graph));
     CHECK(!goes_on && !graph && last);
+}
+
+void a_launch_that_was_moved_from_pins_nothing()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    strata::block block(runtime, BYTES, stream);
+    strata::launch first(runtime, stream), second;
+    first.use(block, STRATA_ACCESS_WRITE);
+    second = std::move(first);
+    CHECK_THROWS(first.use(block, STRATA_ACCESS_READ), strata::error);
+    CHECK_THROWS(first.preflight(), strata::error);
+    second.preflight();
+    second.commit();
+    CHECK_THROWS(first.commit(), strata::error);
+    CHECK_OK(second.end());
+    CHECK_OK(block.free());
 }
 
 void layers_that_make_no_stack_are_still_the_callers()
@@ -536,6 +554,7 @@ int main()
         CASE(the_twins_answer_in_place_of_throwing),
         CASE(a_runtime_with_a_live_block_stays_for_it),
         CASE(what_was_moved_from_is_empty_and_ends_without_effect),
+        CASE(a_launch_that_was_moved_from_pins_nothing),
         CASE(layers_that_make_no_stack_are_still_the_callers),
         CASE(a_runtime_tells_what_its_stack_holds),
         CASE(a_runtime_that_is_not_made_leaves_the_stack),
