@@ -26,6 +26,9 @@ static_assert(
     move_only<strata::runtime, strata::stack, strata::layer, strata::block, strata::stream, strata::registered_stream,
               strata::launch, strata::reference, strata::capture_pool, strata::capture, strata::graph>());
 static_assert(std::is_base_of_v<strata::out_of_memory, strata::out_of_budget>);
+static_assert(std::is_constructible_v<strata::runtime, strata_runtime *> &&
+              !std::is_constructible_v<strata::runtime, strata::runtime_ref> &&
+              !std::is_convertible_v<strata_runtime *, strata::runtime>);
 
 std::size_t live(strata::runtime_ref runtime)
 {
@@ -131,6 +134,11 @@ void ownership_goes_to_the_c_interface_and_back()
     CHECK(again.address() == facts.address);
     CHECK_OK(again.free());
     CHECK(live(runtime) == 0);
+    CHECK_OK(stream.reset());
+    strata_runtime *raw = runtime.release();
+    CHECK(!runtime && raw);
+    strata::runtime owner(raw);
+    CHECK(owner.get() == raw && live(owner) == 0);
 }
 
 void a_destructor_that_fails_tells_the_log_and_throws_nothing()
