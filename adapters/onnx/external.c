@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "adapters/onnx/onnx.h"
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/lock.h"
 
@@ -90,6 +91,9 @@ strata_status strata_onnx_bind(strata_runtime *runtime, CUstream stream, strata_
 
 strata_status strata_onnx_unbind(void)
 {
+    const strata_status status = strata_check_not_forked(); /* another thread may have had the lock */
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_lock_take(&binding_lock);
     const int64_t left = atomic_load_explicit(&live, memory_order_relaxed);
     if (left <= 0)

@@ -3,7 +3,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "support/child.h"
 #include "support/pool.h"
 #include "support/sweep.h"
 
@@ -301,6 +304,25 @@ static void what_cannot_be_an_allocator_is_refused(test_fixture *fixture)
     check_ok(strata_onnx_allocator_destroy(NULL));
 }
 
+static void a_forked_child_ends_nothing(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const strata_onnx_options options = options_for(stream);
+    int status;
+    bind(fixture, stream);
+    make(fixture, &options);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const strata_status unbound = strata_onnx_unbind(), destroyed = strata_onnx_allocator_destroy(allocator);
+        test_child_leave(unbound == STRATA_ERROR_FORKED && destroyed == STRATA_ERROR_FORKED ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    destroy_allocator();
+    check_ok(strata_onnx_unbind());
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(decay=0)", "async"};
@@ -315,6 +337,7 @@ int main(void)
         TEST_CASE(its_statistics_have_onnx_runtimes_keys),
         TEST_CASE(what_needs_onnx_runtimes_functions_is_absent_without_them),
         TEST_CASE(what_cannot_be_an_allocator_is_refused),
+        TEST_CASE(a_forked_child_ends_nothing),
     };
     test_before_clearing = unbind;
     test_open_driver();
