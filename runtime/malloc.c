@@ -224,13 +224,24 @@ strata_status strata_free_on(void *address, CUstream stream)
  * have memory of the driver, which is so aligned. */
 enum { MALLOC_ALIGNMENT = 512 };
 
+/* Whether a branch that aligns less may have been passed over: fallback asks the next one, and answers as that. */
+static bool may_serve_unaligned(const strata_runtime *runtime, strata_status status)
+{
+    const strata_stack *stack = runtime->stack;
+    bool branches = false;
+    if (status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET)
+        for (size_t i = 0; i < stack->count && !branches; i++)
+            branches = stack->ops[i].branch != NULL;
+    return branches || status == STRATA_ERROR_UNSUPPORTED;
+}
+
 static strata_status allocate_aligned(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *block)
 {
     strata_request request = {
         .bytes = bytes, .alignment = MALLOC_ALIGNMENT, .stream = stream, .tag = strata_tag_current()};
     strata_error_suppress_begin();
     strata_status status = strata_runtime_allocate_request(runtime, &request, block);
-    if (status == STRATA_ERROR_UNSUPPORTED) {
+    if (may_serve_unaligned(runtime, status)) {
         request.alignment = 0;
         status = strata_runtime_allocate_request(runtime, &request, block);
     }

@@ -655,6 +655,26 @@ static void memory_info_counts_complete_frees(void **state)
                    (const char *const[]){"STRATA_STACK=budget(limit=64MiB), async", "STRATA_SIM_POLICY=early", NULL});
 }
 
+static void child_memory_comes_from_each_branch(void)
+{
+    void *first, *second, *none;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&first, (size_t)48 << 20));
+    child_ok(strata_malloc(&second, (size_t)48 << 20)); /* of managed, which aligns to less than cudaMalloc */
+    child_check(address_of(second) % 512 == 0);
+    child_status(strata_malloc(&none, (size_t)48 << 20), STRATA_ERROR_OUT_OF_BUDGET);
+    child_ok(strata_free(first));
+    child_ok(strata_free(second));
+}
+
+static void memory_comes_from_each_branch_of_a_fallback(void **state)
+{
+    (void)state;
+    test_child_run(
+        "child_memory_comes_from_each_branch",
+        (const char *const[]){"STRATA_STACK=budget(limit=120MiB), fallback(pool(max_size=64MiB) | managed)", NULL});
+}
+
 static void child_memory_info_is_no_more_than_the_device(void)
 {
     size_t free_bytes, total;
@@ -918,6 +938,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_is_the_budgets),
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_memory_info_counts_complete_frees),
+        TEST_SCENARIO(child_memory_comes_from_each_branch),
         TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
         TEST_SCENARIO(child_goes_on_after_a_reset),
         TEST_SCENARIO(child_goes_on_after_each_reset),
@@ -954,6 +975,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_info_is_that_of_the_budget),
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
         cmocka_unit_test(memory_info_counts_complete_frees),
+        cmocka_unit_test(memory_comes_from_each_branch_of_a_fallback),
         cmocka_unit_test(memory_of_the_host_is_no_memory_of_the_device),
         cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
         cmocka_unit_test(a_program_goes_on_after_each_reset_of_its_device),
