@@ -376,11 +376,21 @@ static void count_finished_frees(strata_runtime *runtime)
     strata_error_suppress_end(false);
 }
 
-/* Bytes that the device and the stack have free; the stack's may be the host's. */
-static size_t unused_bytes(strata_runtime *runtime, size_t device_free, const strata_usage *usage)
+/* Free bytes of the device's memory in the stack, whose usage has also those of the host's. */
+static size_t free_in_stack(const strata_runtime *runtime, const strata_usage *all)
 {
-    const bool device_memory = runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY;
-    return device_free + (device_memory ? usage->reserved_free : 0);
+    const strata_stack *stack = runtime->stack;
+    size_t bytes = 0;
+    if (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY)
+        return all->reserved_free;
+    for (size_t i = 0; i < stack->count; i++) {
+        strata_resource *layer = stack->layers[i];
+        strata_usage usage = {0};
+        if (!layer->upstream && layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY &&
+            layer->ops->usage(layer, &usage) == STRATA_SUCCESS)
+            bytes += usage.reserved_free;
+    }
+    return bytes;
 }
 
 strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
@@ -401,6 +411,6 @@ strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
     if (total_bytes)
         *total_bytes = known && budget.limit ? least(budget.limit, total) : total;
     if (free_bytes)
-        *free_bytes = known ? least(budget.remaining, unused_bytes(runtime, budget.device_free, &usage)) : 0;
+        *free_bytes = known ? least(budget.remaining, budget.device_free + free_in_stack(runtime, &usage)) : 0;
     return status;
 }

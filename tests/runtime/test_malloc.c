@@ -675,6 +675,26 @@ static void memory_comes_from_each_branch_of_a_fallback(void **state)
         (const char *const[]){"STRATA_STACK=budget(limit=120MiB), fallback(pool(max_size=64MiB) | managed)", NULL});
 }
 
+static void child_memory_that_a_branch_keeps_is_free(void)
+{
+    size_t free_bytes, total;
+    void *memory;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&memory, (size_t)16 << 20));
+    child_ok(strata_memory_info(&free_bytes, &total));
+    child_ok(strata_free(memory));
+    size_t later;
+    child_ok(strata_memory_info(&later, NULL));
+    child_check(later > free_bytes + ((size_t)15 << 20));
+}
+
+static void memory_that_a_branch_keeps_is_free(void **state)
+{
+    (void)state;
+    test_child_run("child_memory_that_a_branch_keeps_is_free",
+                   (const char *const[]){"STRATA_STACK=fallback(pool(max_size=16MiB) | managed)", NULL});
+}
+
 static void child_memory_info_is_no_more_than_the_device(void)
 {
     size_t free_bytes, total;
@@ -939,6 +959,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_memory_info_counts_complete_frees),
         TEST_SCENARIO(child_memory_comes_from_each_branch),
+        TEST_SCENARIO(child_memory_that_a_branch_keeps_is_free),
         TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
         TEST_SCENARIO(child_goes_on_after_a_reset),
         TEST_SCENARIO(child_goes_on_after_each_reset),
@@ -976,6 +997,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
         cmocka_unit_test(memory_info_counts_complete_frees),
         cmocka_unit_test(memory_comes_from_each_branch_of_a_fallback),
+        cmocka_unit_test(memory_that_a_branch_keeps_is_free),
         cmocka_unit_test(memory_of_the_host_is_no_memory_of_the_device),
         cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
         cmocka_unit_test(a_program_goes_on_after_each_reset_of_its_device),
