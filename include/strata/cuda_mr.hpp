@@ -324,11 +324,11 @@ template <class... Properties> class basic_resource
     {
         if (!get())
             raise(strata_fail(STRATA_ERROR_INVALID_VALUE, "strata::mr: runtime is NULL"));
-        const std::uint32_t has = strata_resource_capabilities(strata_stack_top(strata_runtime_stack(get())));
-        if (!(has & STRATA_CAPABILITY_FIND))
+        strata_stack *stack = strata_runtime_stack(get());
+        if (!(strata_resource_capabilities(strata_stack_top(stack)) & STRATA_CAPABILITY_FIND))
             raise(strata_fail(STRATA_ERROR_UNSUPPORTED,
                               "strata::mr: the stack cannot find blocks by address; end it in another owner"));
-        if (host && (has & STRATA_CAPABILITY_DEVICE_MEMORY))
+        if (host && !strata_stack_is_host_readable(stack))
             raise(strata_fail(STRATA_ERROR_UNSUPPORTED,
                               "strata::mr: the stack's memory is not the host's; end it in pinned or managed"));
     }

@@ -298,6 +298,9 @@ void no_runtime_is_no_resource()
 void properties_are_those_of_the_stacks_memory()
 {
     CHECK_THROWS(host_device_resource("async"), strata::error);
+    CHECK_THROWS(host_device_resource("fallback(pool(max_size=4MiB) | pinned)"), strata::error);
+    CHECK_THROWS(host_device_resource("fallback(pinned | pool)"), strata::error);
+    (void)host_device_resource("statistics, fallback(pinned | managed)");
     host_device_resource pinned("pinned");
     void *block = pinned.allocate_sync(BYTES);
     std::memset(block, 1, BYTES);
