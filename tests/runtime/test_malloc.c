@@ -675,6 +675,29 @@ static void memory_comes_from_each_branch_of_a_fallback(void **state)
         (const char *const[]){"STRATA_STACK=budget(limit=120MiB), fallback(pool(max_size=64MiB) | managed)", NULL});
 }
 
+/* The first block begins where the layer's chunk does. */
+static void child_frees_twice(void)
+{
+    void *first, *second;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&first, SMALL));
+    child_ok(strata_malloc(&second, SMALL));
+    child_ok(strata_free(first));
+    child_check(strata_holds(first));
+    child_status(strata_free(first), STRATA_ERROR_FOREIGN_POINTER);
+    child_check(strata_cu.MemsetD8Async(address_of(second), 1, SMALL, NULL) == CUDA_SUCCESS);
+    child_ok(strata_free(second));
+}
+
+static void a_second_free_does_not_reach_the_chunk_of_a_layer(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"STRATA_STACK=pool, direct", "STRATA_STACK=binning, async",
+                                         "STRATA_STACK=fixed(bytes=4KiB), managed"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        test_child_run("child_frees_twice", (const char *const[]){stacks[i], NULL});
+}
+
 static void child_memory_that_a_branch_keeps_is_free(void)
 {
     size_t free_bytes, total;
@@ -959,6 +982,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_memory_info_counts_complete_frees),
         TEST_SCENARIO(child_memory_comes_from_each_branch),
+        TEST_SCENARIO(child_frees_twice),
         TEST_SCENARIO(child_memory_that_a_branch_keeps_is_free),
         TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
         TEST_SCENARIO(child_goes_on_after_a_reset),
@@ -997,6 +1021,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
         cmocka_unit_test(memory_info_counts_complete_frees),
         cmocka_unit_test(memory_comes_from_each_branch_of_a_fallback),
+        cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
         cmocka_unit_test(memory_that_a_branch_keeps_is_free),
         cmocka_unit_test(memory_of_the_host_is_no_memory_of_the_device),
         cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
