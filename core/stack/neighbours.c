@@ -26,6 +26,8 @@ enum {
 static strata_lock stacks_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACKS);
 static strata_stack *stacks; /* youngest first; guarded by stacks_lock, as all here */
 static uint64_t last_serial;
+static _Atomic unsigned
+    of_program; /* stacks with memory of the program's; written under the lock, read by any thread */
 
 /* ---- the list ---- */
 
@@ -35,6 +37,7 @@ void strata_neighbours_join(strata_stack *stack)
     stack->serial = ++last_serial;
     stack->next_stack = stacks;
     stacks = stack;
+    atomic_fetch_add_explicit(&of_program, stack->memory_of_program, memory_order_relaxed);
     strata_lock_release(&stacks_lock);
 }
 
@@ -45,14 +48,21 @@ void strata_neighbours_leave(strata_stack *stack)
     strata_stack **link = &stacks;
     while (*link && *link != stack)
         link = &(*link)->next_stack;
-    if (*link)
+    if (*link) {
         *link = stack->next_stack;
+        atomic_fetch_sub_explicit(&of_program, stack->memory_of_program, memory_order_relaxed);
+    }
     while (stack->pins) {
         strata_lock_release(&stacks_lock);
         strata_backoff(&spins);
         strata_lock_take(&stacks_lock);
     }
     strata_lock_release(&stacks_lock);
+}
+
+bool strata_neighbours_any_of_program(void)
+{
+    return atomic_load_explicit(&of_program, memory_order_relaxed);
 }
 
 strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)

@@ -155,6 +155,7 @@ static const strata_resource_ops callback_ops = {
     .reap = strata_per_block_reap,
     .usage = strata_per_block_usage,
     .capabilities = callback_capabilities,
+    .memory_of_program = true,
     .find = strata_per_block_find,
     .destroy = callback_destroy,
     .device = strata_per_block_device,

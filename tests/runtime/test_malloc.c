@@ -675,6 +675,53 @@ static void memory_comes_from_each_branch_of_a_fallback(void **state)
         (const char *const[]){"STRATA_STACK=budget(limit=120MiB), fallback(pool(max_size=64MiB) | managed)", NULL});
 }
 
+static strata_status take_of_process(CUdeviceptr *address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    void *memory;
+    const strata_status status = strata_malloc_on(&memory, bytes, stream);
+    (void)alignment, (void)data;
+    *address = address_of(memory);
+    return status;
+}
+
+static strata_status give_to_process(CUdeviceptr address, size_t bytes, size_t alignment, CUstream stream, void *data)
+{
+    (void)bytes, (void)alignment, (void)data;
+    return strata_free_on((void *)(uintptr_t)address, stream);
+}
+
+/* The process's runtime is made inside of the first request, and so is the younger one. */
+static void child_stacks_its_own_runtime_on_the_process_s(void)
+{
+    const strata_callback_options options = {
+        .allocate = take_of_process, .deallocate = give_to_process, .stream_ordered = true};
+    strata_resource *layer;
+    strata_stack *stack;
+    strata_runtime *own, *found;
+    strata_block block;
+    strata_usage usage;
+    test_open_driver_quietly();
+    child_ok(strata_callback_create(0, &options, &layer));
+    child_ok(strata_stack_build(&layer, 1, 0, &stack));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &own));
+    child_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    child_ok(strata_runtime_of_address(block.address, &found));
+    child_check(found == own);
+    child_ok(strata_free((void *)(uintptr_t)block.address));
+    child_ok(strata_runtime_usage(own, &usage));
+    child_check(usage.live_blocks == 0);
+    child_ok(strata_runtime_get(0, &found));
+    child_ok(strata_runtime_usage(found, &usage));
+    child_check(usage.live_blocks == 0);
+    child_ok(strata_runtime_destroy(own));
+}
+
+static void a_block_inside_of_anothers_is_the_inner_one(void **state)
+{
+    (void)state;
+    test_child_run("child_stacks_its_own_runtime_on_the_process_s", NULL);
+}
+
 /* The first block begins where the layer's chunk does. */
 static void child_frees_twice(void)
 {
@@ -982,6 +1029,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
         TEST_SCENARIO(child_memory_info_counts_complete_frees),
         TEST_SCENARIO(child_memory_comes_from_each_branch),
+        TEST_SCENARIO(child_stacks_its_own_runtime_on_the_process_s),
         TEST_SCENARIO(child_frees_twice),
         TEST_SCENARIO(child_memory_that_a_branch_keeps_is_free),
         TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
@@ -1021,6 +1069,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
         cmocka_unit_test(memory_info_counts_complete_frees),
         cmocka_unit_test(memory_comes_from_each_branch_of_a_fallback),
+        cmocka_unit_test(a_block_inside_of_anothers_is_the_inner_one),
         cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
         cmocka_unit_test(memory_that_a_branch_keeps_is_free),
         cmocka_unit_test(memory_of_the_host_is_no_memory_of_the_device),
