@@ -60,8 +60,10 @@ static strata_status bind(strata_runtime *runtime, CUstream stream)
             "ONNX Runtime's functions are bound to another %s, and a process has one set; end its sessions "
             "and call strata_onnx_unbind",
             now != runtime ? "runtime" : "stream");
-    bound_stream = stream;
-    atomic_store_explicit(&bound, runtime, memory_order_release);
+    if (!now) { /* else the functions may be reading both */
+        bound_stream = stream;
+        atomic_store_explicit(&bound, runtime, memory_order_release);
+    }
     return STRATA_SUCCESS;
 }
 

@@ -133,6 +133,29 @@ static void a_process_has_one_binding(test_fixture *fixture)
     check_ok(strata_onnx_unbind());
 }
 
+static void *allocate_and_free(void *data)
+{
+    for (int i = 0; i < 200; i++)
+        provider.deallocate(provider.allocate(4096));
+    return data;
+}
+
+/* The thread sanitizer reports where a second binding changes what the functions read. */
+static void a_second_session_is_bound_while_the_first_one_works(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_onnx_functions functions;
+    pthread_t thread;
+    bind(fixture, stream);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_and_free, NULL), 0);
+    strata_status status = STRATA_SUCCESS;
+    for (int i = 0; i < 200 && status == STRATA_SUCCESS; i++)
+        status = strata_onnx_bind(fixture->runtime, stream, &functions);
+    pthread_join(thread, NULL);
+    check_ok(status);
+    check_ok(strata_onnx_unbind());
+}
+
 /* A session that outlives the binding gets an answer, not a crash. */
 static void functions_that_are_not_bound_say_so(test_fixture *fixture)
 {
@@ -331,6 +354,7 @@ int main(void)
         TEST_CASE(any_thread_frees_while_work_is_under_way),
         TEST_CASE(a_request_that_cannot_be_served_is_null_and_an_error_record),
         TEST_CASE(a_process_has_one_binding),
+        TEST_CASE(a_second_session_is_bound_while_the_first_one_works),
         TEST_CASE(functions_that_are_not_bound_say_so),
         TEST_CASE(what_cannot_be_bound_is_refused),
         TEST_CASE(an_allocator_serves_by_its_own_stream_and_by_one_that_is_given),
