@@ -359,7 +359,7 @@ bool strata_holds(const void *address)
     if (status == STRATA_SUCCESS)
         strata_owned_block_release(&found);
     return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER &&
-                                        (strata_is_freed_in_capture(number) || strata_neighbours_keep(number)));
+                                        (strata_is_freed_in_capture(number) || strata_neighbours_keep(number, false)));
 }
 
 /* ---- how much there is ---- */

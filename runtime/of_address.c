@@ -74,10 +74,12 @@ static bool find_among(bool lost, bool of_program, CUdeviceptr address, strata_o
     return false;
 }
 
+/* A block that a layer has taken from another stack to cut it is no user's. */
 static bool find_by_loss(bool lost, CUdeviceptr address, strata_owned_block *out)
 {
-    return (strata_neighbours_any_of_program() && find_among(lost, true, address, out)) ||
-           find_among(lost, false, address, out);
+    const bool nested = strata_neighbours_any_of_program();
+    return (nested && find_among(lost, true, address, out)) ||
+           (!(nested && strata_neighbours_keep(address, true)) && find_among(lost, false, address, out));
 }
 
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out)

@@ -246,7 +246,7 @@ bool exec_is_held(CUdeviceptr address)
     __typeof__(&cuMemRelease) release = EXEC_REAL(cuMemRelease);
     if (!strata_driver_is_open())
         return false;
-    if (exec_device_may_have(address) && strata_neighbours_keep(address))
+    if (exec_device_may_have(address) && strata_neighbours_keep(address, false))
         return true;
     if (!retain || !release ||
         retain(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS) /* NOLINT: an address of the device */

@@ -26,8 +26,7 @@ enum {
 static strata_lock stacks_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACKS);
 static strata_stack *stacks; /* youngest first; guarded by stacks_lock, as all here */
 static uint64_t last_serial;
-static _Atomic unsigned
-    of_program; /* stacks with memory of the program's; written under the lock, read by any thread */
+static _Atomic unsigned program_stacks; /* with memory of the program's; written under the lock, read by any thread */
 
 /* ---- the list ---- */
 
@@ -37,7 +36,7 @@ void strata_neighbours_join(strata_stack *stack)
     stack->serial = ++last_serial;
     stack->next_stack = stacks;
     stacks = stack;
-    atomic_fetch_add_explicit(&of_program, stack->memory_of_program, memory_order_relaxed);
+    atomic_fetch_add_explicit(&program_stacks, stack->memory_of_program, memory_order_relaxed);
     strata_lock_release(&stacks_lock);
 }
 
@@ -50,7 +49,7 @@ void strata_neighbours_leave(strata_stack *stack)
         link = &(*link)->next_stack;
     if (*link) {
         *link = stack->next_stack;
-        atomic_fetch_sub_explicit(&of_program, stack->memory_of_program, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&program_stacks, stack->memory_of_program, memory_order_relaxed);
     }
     while (stack->pins) {
         strata_lock_release(&stacks_lock);
@@ -62,7 +61,7 @@ void strata_neighbours_leave(strata_stack *stack)
 
 bool strata_neighbours_any_of_program(void)
 {
-    return atomic_load_explicit(&of_program, memory_order_relaxed);
+    return atomic_load_explicit(&program_stacks, memory_order_relaxed);
 }
 
 strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)
@@ -109,13 +108,14 @@ static bool has_start(strata_table *table, CUdeviceptr address)
     return has;
 }
 
-bool strata_neighbours_keep(CUdeviceptr address)
+bool strata_neighbours_keep(CUdeviceptr address, bool of_program)
 {
     strata_stack *stack;
     bool kept = false;
     for (uint64_t serial = UINT64_MAX; !kept && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
          serial = strata_neighbours_unpin(stack))
-        kept = may_keep(stack) && !strata_device_is_lost(stack->device) && has_start(stack->head.table, address);
+        kept = (!of_program || stack->memory_of_program) && may_keep(stack) && !strata_device_is_lost(stack->device) &&
+               has_start(stack->head.table, address);
     return kept;
 }
 

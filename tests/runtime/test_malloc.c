@@ -690,36 +690,71 @@ static strata_status give_to_process(CUdeviceptr address, size_t bytes, size_t a
     return strata_free_on((void *)(uintptr_t)address, stream);
 }
 
-/* The process's runtime is made inside of the first request, and so is the younger one. */
-static void child_stacks_its_own_runtime_on_the_process_s(void)
+static strata_runtime *runtime_over_the_process_s(bool pooled)
 {
     const strata_callback_options options = {
         .allocate = take_of_process, .deallocate = give_to_process, .stream_ordered = true};
-    strata_resource *layer;
+    strata_resource *layers[2];
     strata_stack *stack;
+    strata_runtime *made;
+    child_ok(strata_pool_create(0, NULL, &layers[0]));
+    child_ok(strata_callback_create(0, &options, &layers[1]));
+    child_ok(strata_stack_build(pooled ? layers : layers + 1, pooled ? 2 : 1, 0, &stack));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &made));
+    if (!pooled)
+        child_ok(strata_resource_destroy(layers[0]));
+    return made;
+}
+
+static size_t live_in(strata_runtime *runtime)
+{
+    strata_usage usage;
+    child_ok(strata_runtime_usage(runtime, &usage));
+    return usage.live_blocks;
+}
+
+/* The process's runtime is made inside of the first request, and so is the younger one. */
+static void child_stacks_its_own_runtime_on_the_process_s(void)
+{
     strata_runtime *own, *found;
     strata_block block;
-    strata_usage usage;
     test_open_driver_quietly();
-    child_ok(strata_callback_create(0, &options, &layer));
-    child_ok(strata_stack_build(&layer, 1, 0, &stack));
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &own));
+    own = runtime_over_the_process_s(false);
     child_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
     child_ok(strata_runtime_of_address(block.address, &found));
     child_check(found == own);
     child_ok(strata_free((void *)(uintptr_t)block.address));
-    child_ok(strata_runtime_usage(own, &usage));
-    child_check(usage.live_blocks == 0);
+    child_check(live_in(own) == 0);
     child_ok(strata_runtime_get(0, &found));
-    child_ok(strata_runtime_usage(found, &usage));
-    child_check(usage.live_blocks == 0);
+    child_check(live_in(found) == 0);
     child_ok(strata_runtime_destroy(own));
+}
+
+/* The first block of a pool begins where its chunk does, a block of the process's runtime. */
+static void child_frees_twice_in_its_own_pool(void)
+{
+    strata_runtime *own, *process;
+    strata_block blocks[2];
+    test_open_driver_quietly();
+    own = runtime_over_the_process_s(true);
+    for (int i = 0; i < 2; i++)
+        child_ok(strata_runtime_allocate(own, SMALL, NULL, &blocks[i]));
+    void *first = (void *)(uintptr_t)blocks[0].address;
+    child_ok(strata_free(first));
+    child_check(strata_holds(first));
+    child_status(strata_free(first), STRATA_ERROR_FOREIGN_POINTER);
+    child_ok(strata_runtime_get(0, &process));
+    child_check(live_in(process) == 1);
+    child_ok(strata_runtime_deallocate(own, &blocks[1]));
+    child_ok(strata_runtime_destroy(own));
+    child_check(live_in(process) == 0);
 }
 
 static void a_block_inside_of_anothers_is_the_inner_one(void **state)
 {
     (void)state;
     test_child_run("child_stacks_its_own_runtime_on_the_process_s", NULL);
+    test_child_run("child_frees_twice_in_its_own_pool", NULL);
 }
 
 /* The first block begins where the layer's chunk does. */
@@ -1030,6 +1065,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_memory_info_counts_complete_frees),
         TEST_SCENARIO(child_memory_comes_from_each_branch),
         TEST_SCENARIO(child_stacks_its_own_runtime_on_the_process_s),
+        TEST_SCENARIO(child_frees_twice_in_its_own_pool),
         TEST_SCENARIO(child_frees_twice),
         TEST_SCENARIO(child_memory_that_a_branch_keeps_is_free),
         TEST_SCENARIO(child_memory_info_is_no_more_than_the_device),
