@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/size_text.h"
+#include "core/stack/calls.h"
+#include "core/stack/neighbours.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
@@ -38,20 +40,33 @@ static strata_status refuse_context(void)
                        "make that one current (cuDevicePrimaryCtxRetain, cuCtxSetCurrent; cudaSetDevice)");
 }
 
+static int device_count(void)
+{
+    strata_driver_facts driver;
+    strata_driver_describe(&driver);
+    return driver.device_count;
+}
+
+/* The number of devices if the handle is none of theirs. */
+static int ordinal_of(CUdevice handle)
+{
+    CUdevice other;
+    int ordinal = 0;
+    while (ordinal < device_count() && (strata_cu.DeviceGet(&other, ordinal) != CUDA_SUCCESS || other != handle))
+        ordinal++;
+    return ordinal;
+}
+
 /* Finds the ordinal of the device whose primary context this is: only the ordinal opens a device. */
 static strata_status device_of_other(CUcontext context, int *ordinal)
 {
-    CUdevice handle, other;
-    strata_driver_facts driver;
+    CUdevice handle;
     if (!strata_cu.CtxGetDevice)
         return refuse_context();
     const CUresult result = strata_cu.CtxGetDevice(&handle);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuCtxGetDevice", "finding the device of the current context");
-    strata_driver_describe(&driver);
-    *ordinal = 0;
-    while (*ordinal < driver.device_count && (strata_cu.DeviceGet(&other, *ordinal) != CUDA_SUCCESS || other != handle))
-        ++*ordinal;
+    *ordinal = ordinal_of(handle);
     strata_device *device;
     const strata_status status = strata_device_get(*ordinal, &device);
     return status == STRATA_SUCCESS && device->context != context ? refuse_context() : status;
@@ -91,6 +106,40 @@ static strata_status current_runtime(strata_runtime **out)
     int ordinal = 0;
     const strata_status status = current_device(&ordinal);
     return status == STRATA_SUCCESS ? strata_runtime_get(ordinal, out) : status;
+}
+
+/* The device of a context that Strata does not know; *ordinal stays if the driver does not say. */
+static void ask_for_device(CUcontext context, int *ordinal)
+{
+    CUcontext before;
+    CUdevice handle;
+    if (!strata_cu.CtxGetDevice || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
+        strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return;
+    if (strata_cu.CtxGetDevice(&handle) == CUDA_SUCCESS)
+        *ordinal = ordinal_of(handle);
+    strata_cu.CtxSetCurrent(before);
+}
+
+/* The runtime of the stream's device, as the driver's memory for a stream is of that one, whichever is current. A
+ * handle that the driver refuses is the allocation's to refuse. */
+static strata_status runtime_of_stream(CUstream stream, strata_runtime **out)
+{
+    CUcontext context;
+    int ordinal = 0;
+    const strata_status status = current_device(&ordinal);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const bool is_default = (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+    if (!is_default && device_count() > 1 && strata_cu.StreamGetCtx &&
+        strata_cu.StreamGetCtx(stream, &context) == CUDA_SUCCESS) {
+        const int open = device_of_open(context);
+        if (open >= 0)
+            ordinal = open;
+        else
+            ask_for_device(context, &ordinal);
+    }
+    return strata_runtime_get(ordinal, out);
 }
 
 /* ---- freeing ---- */
@@ -176,13 +225,24 @@ strata_status strata_free_on(void *address, CUstream stream)
  * have memory of the driver, which is so aligned. */
 enum { MALLOC_ALIGNMENT = 512 };
 
+/* Whether a branch that aligns less may have been passed over: fallback asks the next one, and answers as that. */
+static bool may_serve_unaligned(const strata_runtime *runtime, strata_status status)
+{
+    const strata_stack *stack = runtime->stack;
+    bool branches = false;
+    if (status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET)
+        for (size_t i = 0; i < stack->count && !branches; i++)
+            branches = stack->ops[i].branch != NULL;
+    return branches || status == STRATA_ERROR_UNSUPPORTED;
+}
+
 static strata_status allocate_aligned(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *block)
 {
     strata_request request = {
         .bytes = bytes, .alignment = MALLOC_ALIGNMENT, .stream = stream, .tag = strata_tag_current()};
     strata_error_suppress_begin();
     strata_status status = strata_runtime_allocate_request(runtime, &request, block);
-    if (status == STRATA_ERROR_UNSUPPORTED) {
+    if (may_serve_unaligned(runtime, status)) {
         request.alignment = 0;
         status = strata_runtime_allocate_request(runtime, &request, block);
     }
@@ -263,7 +323,7 @@ static strata_status allocate_on_named(void **out, size_t bytes, CUstream stream
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = strata_tag_current()};
     strata_runtime *runtime;
     strata_block block;
-    strata_status status = current_runtime(&runtime);
+    strata_status status = runtime_of_stream(stream, &runtime);
     if (status == STRATA_SUCCESS)
         status = check_search(runtime);
     if (status == STRATA_SUCCESS)
@@ -298,7 +358,8 @@ bool strata_holds(const void *address)
     const strata_status status = strata_owned_block_find(number, &found);
     if (status == STRATA_SUCCESS)
         strata_owned_block_release(&found);
-    return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER && strata_is_freed_in_capture(number));
+    return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER &&
+                                        (strata_is_freed_in_capture(number) || strata_neighbours_keep(number, false)));
 }
 
 /* ---- how much there is ---- */
@@ -308,14 +369,43 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Counts frees that are complete, as those of strata_free, which has waited for them. */
+static void count_finished_frees(strata_runtime *runtime)
+{
+    size_t bytes;
+    strata_error_suppress_begin();
+    strata_reap_internally(runtime->top, STRATA_REAP_FINISHED, &bytes);
+    strata_error_suppress_end(false);
+}
+
+/* Free bytes of the device's memory in the stack, whose usage has also those of the host's. */
+static size_t free_in_stack(const strata_runtime *runtime, const strata_usage *all)
+{
+    const strata_stack *stack = runtime->stack;
+    size_t bytes = 0;
+    if (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY)
+        return all->reserved_free;
+    for (size_t i = 0; i < stack->count; i++) {
+        strata_resource *layer = stack->layers[i];
+        strata_usage usage = {0};
+        if (!layer->upstream && layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY &&
+            layer->ops->usage(layer, &usage) == STRATA_SUCCESS)
+            bytes += usage.reserved_free;
+    }
+    return bytes;
+}
+
 strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     strata_runtime *runtime;
     strata_runtime_budget budget = {0};
     strata_usage usage = {0};
     strata_status status = current_runtime(&runtime);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
+        strata_any_stream_frees_try();
+        count_finished_frees(runtime);
         status = strata_runtime_budget_snapshot(runtime, &budget);
+    }
     if (status == STRATA_SUCCESS)
         status = strata_runtime_usage(runtime, &usage);
     const bool known = status == STRATA_SUCCESS;
@@ -323,6 +413,6 @@ strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
     if (total_bytes)
         *total_bytes = known && budget.limit ? least(budget.limit, total) : total;
     if (free_bytes)
-        *free_bytes = known ? least(budget.remaining, budget.device_free + usage.reserved_free) : 0;
+        *free_bytes = known ? least(budget.remaining, budget.device_free + free_in_stack(runtime, &usage)) : 0;
     return status;
 }

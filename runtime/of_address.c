@@ -1,5 +1,6 @@
-/* Asks each runtime's stack in turn, the youngest first: a stack that takes its memory from another one has its blocks
- * inside that one's. The stack is pinned meanwhile, and no lock is held.
+/* Asks each runtime's stack in turn. A stack that takes its memory from another one has its blocks inside that one's,
+ * and is asked before it: stacks with memory of the program's come first, then the youngest. The stack is pinned
+ * meanwhile, and no lock is held.
  *
  * After the reset of a device the driver gives its addresses out anew, while a runtime of the time before still has
  * them until its blocks are freed. So runtimes of lost devices are asked last, and then the driver: an address that it
@@ -57,20 +58,28 @@ static bool is_given_out_since(strata_device *device, CUdeviceptr address, const
     return is_made_by_the_driver(address, block) && !is_held(address);
 }
 
-/* Looks in runtimes whose device is lost, or in those whose device is not. False: no block of them contains the
- * address. */
-static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
+/* Looks in runtimes whose device is lost, or in those whose device is not, with memory of the program's or without.
+ * False: no block of them contains the address. */
+static bool find_among(bool lost, bool of_program, CUdeviceptr address, strata_owned_block *out)
 {
     strata_stack *stack;
     for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(NULL, NULL, serial));
          serial = strata_neighbours_unpin(stack)) {
         out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
-        if (out->runtime && strata_device_is_lost(stack->device) == lost &&
+        if (out->runtime && strata_device_is_lost(stack->device) == lost && stack->memory_of_program == of_program &&
             find_in(out->runtime, address, &out->block) == STRATA_SUCCESS &&
             !(lost && is_given_out_since(stack->device, address, &out->block)))
             return true;
     }
     return false;
+}
+
+/* A block that a layer has taken from another stack to cut it is no user's. */
+static bool find_by_loss(bool lost, CUdeviceptr address, strata_owned_block *out)
+{
+    const bool nested = strata_neighbours_any_of_program();
+    return (nested && find_among(lost, true, address, out)) ||
+           (!(nested && strata_neighbours_keep(address, true)) && find_among(lost, false, address, out));
 }
 
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out)
@@ -80,7 +89,7 @@ strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *o
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin();
-    const bool found = find_among(false, address, out) || find_among(true, address, out);
+    const bool found = find_by_loss(false, address, out) || find_by_loss(true, address, out);
     strata_error_suppress_end(false);
     return found ? STRATA_SUCCESS : STRATA_ERROR_FOREIGN_POINTER;
 }

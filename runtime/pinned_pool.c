@@ -586,9 +586,10 @@ strata_status strata_pinned_pool_create(strata_runtime *runtime, const strata_pi
         status = read_options(given, &options);
     if (status != STRATA_SUCCESS)
         return status;
-    if (strata_resource_capabilities(runtime->top) & STRATA_CAPABILITY_DEVICE_MEMORY)
+    if (!strata_stack_is_host_readable(runtime->stack))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "the stack \"%s\" has no host memory; give a runtime whose stack ends in pinned",
+                           "the stack \"%s\" has memory that the host cannot read; give a runtime whose stack ends in "
+                           "pinned",
                            strata_stack_text(runtime->stack));
     if ((status = make_pool(runtime, &options, &pool)) != STRATA_SUCCESS)
         return status;

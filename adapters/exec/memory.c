@@ -2,6 +2,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
+#include "core/stack/neighbours.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
@@ -237,13 +238,17 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size
 /* ---- frees ---- */
 
 /* Asks the driver for the physical memory behind the address: a stack's, unless the program has made it. In a free of
- * such an address the driver would take the stack's mapping apart. */
+ * such an address the driver would take the stack's mapping apart. Chunks of layers over other owners are known. */
 bool exec_is_held(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
     __typeof__(&cuMemRetainAllocationHandle) retain = EXEC_REAL(cuMemRetainAllocationHandle);
     __typeof__(&cuMemRelease) release = EXEC_REAL(cuMemRelease);
-    if (!strata_driver_is_open() || !retain || !release ||
+    if (!strata_driver_is_open())
+        return false;
+    if (exec_device_may_have(address) && strata_neighbours_keep(address, false))
+        return true;
+    if (!retain || !release ||
         retain(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS) /* NOLINT: an address of the device */
         return false;
     release(handle);

@@ -65,7 +65,7 @@ static strata_status check_stack(strata_runtime *runtime, bool pinned)
             "stack \"%s\" cannot free by address, as a memory handler does; choose another owner, such as "
             "pool",
             strata_stack_text(runtime->stack));
-    if (pinned && (can & STRATA_CAPABILITY_DEVICE_MEMORY))
+    if (pinned && !strata_stack_is_host_readable(runtime->stack))
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "memory of the stack \"%s\" cannot be read by the host; make a runtime with the stack "
                            "\"pinned\"",

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "adapters/onnx/onnx.h"
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -139,7 +140,10 @@ strata_onnx_ort_allocator *strata_onnx_allocator_get(strata_onnx_allocator *allo
 
 strata_status strata_onnx_allocator_destroy(strata_onnx_allocator *allocator)
 {
-    const int64_t left = allocator ? atomic_load_explicit(&allocator->live, memory_order_relaxed) : 0;
+    const strata_status status = strata_check_not_forked();
+    if (!allocator || status != STRATA_SUCCESS)
+        return status;
+    const int64_t left = atomic_load_explicit(&allocator->live, memory_order_relaxed);
     if (left > 0)
         return strata_fail(STRATA_ERROR_BUSY,
                            "ONNX Runtime has not freed %lld blocks of this allocator; end its sessions first",

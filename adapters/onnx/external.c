@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "adapters/onnx/onnx.h"
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/lock.h"
 
@@ -59,8 +60,10 @@ static strata_status bind(strata_runtime *runtime, CUstream stream)
             "ONNX Runtime's functions are bound to another %s, and a process has one set; end its sessions "
             "and call strata_onnx_unbind",
             now != runtime ? "runtime" : "stream");
-    bound_stream = stream;
-    atomic_store_explicit(&bound, runtime, memory_order_release);
+    if (!now) { /* else the functions may be reading both */
+        bound_stream = stream;
+        atomic_store_explicit(&bound, runtime, memory_order_release);
+    }
     return STRATA_SUCCESS;
 }
 
@@ -90,6 +93,9 @@ strata_status strata_onnx_bind(strata_runtime *runtime, CUstream stream, strata_
 
 strata_status strata_onnx_unbind(void)
 {
+    const strata_status status = strata_check_not_forked(); /* another thread may have had the lock */
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_lock_take(&binding_lock);
     const int64_t left = atomic_load_explicit(&live, memory_order_relaxed);
     if (left <= 0)

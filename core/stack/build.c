@@ -225,6 +225,7 @@ static void connect(strata_stack *stack, const layer_list *list)
         strata_resource *resource = list->layers[i];
         const uint32_t bytes = layer_bytes_of(stack, resource, i);
         stack->ops[i] = known_ops(resource->ops);
+        stack->memory_of_program |= stack->ops[i].memory_of_program;
         strata_fill_operations(&stack->ops[i], list->is_owner[i]);
         resource->ops = &stack->ops[i];
         resource->upstream = list->is_owner[i] ? NULL : list->layers[i + 1];

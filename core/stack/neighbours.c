@@ -26,6 +26,7 @@ enum {
 static strata_lock stacks_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACKS);
 static strata_stack *stacks; /* youngest first; guarded by stacks_lock, as all here */
 static uint64_t last_serial;
+static _Atomic unsigned program_stacks; /* with memory of the program's; written under the lock, read by any thread */
 
 /* ---- the list ---- */
 
@@ -35,6 +36,7 @@ void strata_neighbours_join(strata_stack *stack)
     stack->serial = ++last_serial;
     stack->next_stack = stacks;
     stacks = stack;
+    atomic_fetch_add_explicit(&program_stacks, stack->memory_of_program, memory_order_relaxed);
     strata_lock_release(&stacks_lock);
 }
 
@@ -45,14 +47,21 @@ void strata_neighbours_leave(strata_stack *stack)
     strata_stack **link = &stacks;
     while (*link && *link != stack)
         link = &(*link)->next_stack;
-    if (*link)
+    if (*link) {
         *link = stack->next_stack;
+        atomic_fetch_sub_explicit(&program_stacks, stack->memory_of_program, memory_order_relaxed);
+    }
     while (stack->pins) {
         strata_lock_release(&stacks_lock);
         strata_backoff(&spins);
         strata_lock_take(&stacks_lock);
     }
     strata_lock_release(&stacks_lock);
+}
+
+bool strata_neighbours_any_of_program(void)
+{
+    return atomic_load_explicit(&program_stacks, memory_order_relaxed);
 }
 
 strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)
@@ -77,6 +86,38 @@ uint64_t strata_neighbours_unpin(strata_stack *other)
 }
 
 /* ---- what stacks hold ---- */
+
+/* Whether layers above an owner have blocks of it that no user has. Those of a guard do not begin where the owner's do.
+ */
+static bool may_keep(const strata_stack *stack)
+{
+    bool may = false;
+    for (size_t i = 0; i < stack->internal_owner_count; i++)
+        may |= stack->internal_owners[i]->upstream != NULL;
+    return may;
+}
+
+static bool has_start(strata_table *table, CUdeviceptr address)
+{
+    const uint32_t end = strata_table_slot_limit(table);
+    bool has = false;
+    for (uint32_t slot = 1; slot < end && !has; slot++) {
+        const strata_entry *entry = strata_table_entry(table, slot);
+        has = atomic_load_explicit(&entry->word, memory_order_acquire) & STRATA_BLOCK_LIVE && entry->address == address;
+    }
+    return has;
+}
+
+bool strata_neighbours_keep(CUdeviceptr address, bool of_program)
+{
+    strata_stack *stack;
+    bool kept = false;
+    for (uint64_t serial = UINT64_MAX; !kept && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        kept = (!of_program || stack->memory_of_program) && may_keep(stack) && !strata_device_is_lost(stack->device) &&
+               has_start(stack->head.table, address);
+    return kept;
+}
 
 typedef struct holding {
     uint64_t held, live; /* bytes of the device's memory */

@@ -18,6 +18,13 @@ void strata_neighbours_leave(strata_stack *stack);
 strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial);
 uint64_t strata_neighbours_unpin(strata_stack *other);
 
+/* Whether there are stacks with memory of the program's. */
+bool strata_neighbours_any_of_program(void);
+
+/* Whether a chunk begins at the address that a layer has from an owner below it: the driver, or with `of_program` the
+ * program, would free it. Slow where layers have such: it reads the whole table of the stack. */
+bool strata_neighbours_keep(CUdeviceptr address, bool of_program);
+
 /* A request that the device has refused. */
 typedef struct strata_reclaim {
     strata_device *device;

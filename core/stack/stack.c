@@ -161,6 +161,16 @@ strata_resource *strata_stack_layer(strata_stack *stack, const char *name, size_
     return NULL;
 }
 
+bool strata_stack_is_host_readable(const strata_stack *stack)
+{
+    bool readable = stack != NULL;
+    for (size_t i = 0; readable && i < stack->count; i++) {
+        strata_resource *layer = stack->layers[i];
+        readable = layer->upstream || !(layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY);
+    }
+    return readable;
+}
+
 strata_status strata_stack_visit_blocks(strata_stack *stack, void (*visit)(const strata_block *block, void *data),
                                         void *data)
 {

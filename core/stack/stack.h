@@ -57,6 +57,7 @@ struct strata_stack {
     strata_resource **internal_owners; /* layers with an `owns_internally`, lowest first */
     size_t internal_owner_count;
     uint32_t facts_from;      /* layers from here down see blocks as the table has them */
+    bool memory_of_program;   /* of an owner, which may have it from another stack */
     _Atomic bool owned;       /* by a runtime, which destroys it: claimed once, released by that runtime only */
     _Atomic(void *) runtime;  /* the owner, once complete; NULL when abandoned. Any thread that pins the stack */
     strata_stack *next_stack; /* neighbours.c; guarded by its lock, as the next two */

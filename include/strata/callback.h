@@ -21,7 +21,7 @@ typedef strata_status (*strata_callback_deallocate)(CUdeviceptr address, size_t 
 
 /* Both functions are called on the allocating or freeing thread, perhaps by several threads at once, with the device's
  * primary context current, the thread's capture mode relaxed, and no lock held. Stream 0 is the legacy default stream.
- * They may call Strata, but not this stack. */
+ * They may call Strata, but not this stack. pthread_cancel ends no thread in them. */
 typedef struct strata_callback_options {
     uint32_t size;
     strata_callback_allocate allocate;

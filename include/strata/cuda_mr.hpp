@@ -204,8 +204,8 @@ template <class... Properties> class basic_resource
         check_capabilities();
     }
 
-    /* Of a runtime that outlives all copies and their memory. Throws UNSUPPORTED if its stack cannot find blocks by
-     * address, or the host cannot read memory that has the property host_accessible. */
+    /* Of a runtime that outlives all copies and their memory. Throws INVALID_VALUE for none, UNSUPPORTED if its stack
+     * cannot find blocks by address, or the host cannot read memory that has the property host_accessible. */
     explicit basic_resource(runtime_ref of) : runtime_(std::shared_ptr<strata_runtime>(), of.get())
     {
         check_capabilities();
@@ -322,11 +322,13 @@ template <class... Properties> class basic_resource
   private:
     void check_capabilities() const
     {
-        const std::uint32_t has = strata_resource_capabilities(strata_stack_top(strata_runtime_stack(get())));
-        if (!(has & STRATA_CAPABILITY_FIND))
+        if (!get())
+            raise(strata_fail(STRATA_ERROR_INVALID_VALUE, "strata::mr: runtime is NULL"));
+        strata_stack *stack = strata_runtime_stack(get());
+        if (!(strata_resource_capabilities(strata_stack_top(stack)) & STRATA_CAPABILITY_FIND))
             raise(strata_fail(STRATA_ERROR_UNSUPPORTED,
                               "strata::mr: the stack cannot find blocks by address; end it in another owner"));
-        if (host && (has & STRATA_CAPABILITY_DEVICE_MEMORY))
+        if (host && !strata_stack_is_host_readable(stack))
             raise(strata_fail(STRATA_ERROR_UNSUPPORTED,
                               "strata::mr: the stack's memory is not the host's; end it in pinned or managed"));
     }

@@ -36,18 +36,21 @@ STRATA_API strata_status strata_free(void *address);
  */
 STRATA_API strata_status strata_free_on(void *address, CUstream stream);
 
-/* Allocates `bytes` for work on `stream`, from the same runtime as strata_malloc: cudaMallocAsync without a block.
- * strata_free and strata_free_on free it. Errors: as strata_malloc, STREAM_CAPTURE. */
+/* Allocates `bytes` for work on `stream`, from the process's runtime of the stream's device, which for default streams
+ * is strata_malloc's: cudaMallocAsync without a block. strata_free and strata_free_on free it. Errors: as
+ * strata_malloc, STREAM_CAPTURE. */
 STRATA_API strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream);
 
-/* Whether a live block of this process contains `address`, or one whose free waits for a capture's end: the driver
- * would free its memory. False in a forked child, and true for any address after the driver's shutdown, when frees have
- * no effect. Raises no error: for code that frees other memory elsewhere. */
+/* Whether a live block of this process contains `address`, or one whose free waits for a capture's end, or a chunk
+ * begins there that a layer cuts into blocks: the driver would free its memory. False in a forked child, and true for
+ * any address after the driver's shutdown, when frees have no effect. Raises no error: for code that frees other memory
+ * elsewhere. */
 STRATA_API bool strata_holds(const void *address);
 
 /* What cudaMemGetInfo would say if the device were as large as the stack's nearest budget, for the current context's
  * device: *total is the smaller of the two; *free is what is left of the budget, but not more than what the device and
- * the stack have free. Either may be NULL. Errors: DRIVER, and of strata_malloc. */
+ * the stack have free, of which frees that the driver calls complete are part. Either may be NULL. Errors: DRIVER, and
+ * of strata_malloc. */
 STRATA_API strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes);
 
 #ifdef STRATA_PER_THREAD_STREAMS

@@ -41,7 +41,7 @@ typedef struct strata_onnx_functions {
 STRATA_API strata_status strata_onnx_bind(strata_runtime *runtime, CUstream stream, strata_onnx_functions *out);
 
 /* Ends the binding. No session uses the functions, and no call of them is under way; from then on they answer NULL and
- * free nothing. Nothing bound: success. Errors: BUSY (memory that they gave out is not freed). */
+ * free nothing. Nothing bound: success. Errors: BUSY (memory that they gave out is not freed), FORKED. */
 STRATA_API strata_status strata_onnx_unbind(void);
 
 /* ---- an allocator ---- */
@@ -95,7 +95,7 @@ STRATA_API strata_status strata_onnx_allocator_create(strata_runtime *runtime, c
 STRATA_API strata_onnx_ort_allocator *strata_onnx_allocator_get(strata_onnx_allocator *allocator);
 
 /* Once ONNX Runtime has let go (UnregisterAllocator, and the end of the environment's sessions). NULL is ignored.
- * Errors: BUSY (memory that it gave out is not freed). */
+ * Errors: BUSY (memory that it gave out is not freed), FORKED. */
 STRATA_API strata_status strata_onnx_allocator_destroy(strata_onnx_allocator *allocator);
 
 #ifdef STRATA_PER_THREAD_STREAMS

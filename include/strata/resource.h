@@ -299,6 +299,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* Of an owner: the driver keeps its blocks' memory over a reset of the device, until `give_back` frees it in the
      * context that has begun anew. Never forwarded. */
     bool outlives_context;
+
+    /* Of an owner: its memory comes from the program, which may take it from another stack. A search by address in all
+     * stacks asks this one first. Never forwarded. */
+    bool memory_of_program;
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

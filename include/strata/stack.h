@@ -62,6 +62,10 @@ STRATA_API strata_resource *strata_stack_top(strata_stack *stack);
  * none. */
 STRATA_API strata_resource *strata_stack_layer(strata_stack *stack, const char *name, size_t which);
 
+/* Whether the host can read all memory of the stack: no owner, of whichever branch, has
+ * STRATA_CAPABILITY_DEVICE_MEMORY. False for NULL. */
+STRATA_API bool strata_stack_is_host_readable(const strata_stack *stack);
+
 /* Calls visit(block, data) for each live block, with the owner's facts. A block that is live throughout is visited
  * once, any other at most once. No lock is held around `visit`; the block may already be freed. */
 STRATA_API strata_status strata_stack_visit_blocks(strata_stack *stack,

@@ -2,6 +2,7 @@
  * and no live block there. */
 #include <strata/callback.h>
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -60,7 +61,9 @@ static strata_status give_memory(strata_per_block *base, const strata_block *blo
         return status;
     strata_error_aside aside;
     strata_error_set_aside(&aside);
+    const int cancel = strata_cancel_forbid(); /* the layers above have changed what they count */
     status = options->deallocate(block->address, block->bytes, block->alignment, stream, options->data);
+    strata_cancel_restore(cancel);
     strata_error_take_back(&aside);
     strata_call_scope_leave(&scope);
     return status == STRATA_SUCCESS ? status : refuse_answer(block, status, "deallocate");
@@ -86,7 +89,9 @@ static strata_status take_memory(strata_per_block *self, const strata_request *r
     *address = 0;
     strata_error_aside aside;
     strata_error_set_aside(&aside);
+    const int cancel = strata_cancel_forbid(); /* as above */
     status = options->allocate(address, request->bytes, alignment, request->stream, options->data);
+    strata_cancel_restore(cancel);
     strata_error_take_back(&aside);
     strata_call_scope_leave(&scope);
     if (status != STRATA_SUCCESS) {
@@ -150,6 +155,7 @@ static const strata_resource_ops callback_ops = {
     .reap = strata_per_block_reap,
     .usage = strata_per_block_usage,
     .capabilities = callback_capabilities,
+    .memory_of_program = true,
     .find = strata_per_block_find,
     .destroy = callback_destroy,
     .device = strata_per_block_device,

@@ -51,6 +51,8 @@ static void thread_ends(void *data)
 {
     pthread_mutex_lock(&sim.lock);
     sim_thread *thread = data;
+    if (own.thread == thread)
+        own.thread = NULL; /* later destructors of the program's may call the driver */
     if (threads.open && is_known(thread)) {
         while (thread->queue_count > 0)
             sim_queue_close(thread->queues[--thread->queue_count]);

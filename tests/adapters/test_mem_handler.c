@@ -138,6 +138,11 @@ static void what_cannot_be_a_handler_is_refused(test_fixture *fixture)
     check_status(strata_mem_handler_fill_pinned(fixture->runtime, NULL, &handler), STRATA_ERROR_UNSUPPORTED);
     check_last_error(STRATA_ERROR_UNSUPPORTED, "the stack \"pinned\"");
     assert_null(handler.allocate);
+    strata_runtime *mixed;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "fallback(pool | pinned)"}, &mixed));
+    const strata_status status = strata_mem_handler_fill_pinned(mixed, NULL, &handler);
+    check_ok(strata_runtime_destroy(mixed));
+    check_status(status, STRATA_ERROR_UNSUPPORTED);
 }
 
 int main(void)

@@ -3,7 +3,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "support/child.h"
 #include "support/pool.h"
 #include "support/sweep.h"
 
@@ -127,6 +130,29 @@ static void a_process_has_one_binding(test_fixture *fixture)
     check_ok(strata_onnx_unbind());
     check_ok(strata_onnx_unbind());
     bind(fixture, other);
+    check_ok(strata_onnx_unbind());
+}
+
+static void *allocate_and_free(void *data)
+{
+    for (int i = 0; i < 200; i++)
+        provider.deallocate(provider.allocate(4096));
+    return data;
+}
+
+/* The thread sanitizer reports where a second binding changes what the functions read. */
+static void a_second_session_is_bound_while_the_first_one_works(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_onnx_functions functions;
+    pthread_t thread;
+    bind(fixture, stream);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_and_free, NULL), 0);
+    strata_status status = STRATA_SUCCESS;
+    for (int i = 0; i < 200 && status == STRATA_SUCCESS; i++)
+        status = strata_onnx_bind(fixture->runtime, stream, &functions);
+    pthread_join(thread, NULL);
+    check_ok(status);
     check_ok(strata_onnx_unbind());
 }
 
@@ -301,6 +327,25 @@ static void what_cannot_be_an_allocator_is_refused(test_fixture *fixture)
     check_ok(strata_onnx_allocator_destroy(NULL));
 }
 
+static void a_forked_child_ends_nothing(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const strata_onnx_options options = options_for(stream);
+    int status;
+    bind(fixture, stream);
+    make(fixture, &options);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const strata_status unbound = strata_onnx_unbind(), destroyed = strata_onnx_allocator_destroy(allocator);
+        test_child_leave(unbound == STRATA_ERROR_FORKED && destroyed == STRATA_ERROR_FORKED ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    destroy_allocator();
+    check_ok(strata_onnx_unbind());
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool(decay=0)", "async"};
@@ -309,12 +354,14 @@ int main(void)
         TEST_CASE(any_thread_frees_while_work_is_under_way),
         TEST_CASE(a_request_that_cannot_be_served_is_null_and_an_error_record),
         TEST_CASE(a_process_has_one_binding),
+        TEST_CASE(a_second_session_is_bound_while_the_first_one_works),
         TEST_CASE(functions_that_are_not_bound_say_so),
         TEST_CASE(what_cannot_be_bound_is_refused),
         TEST_CASE(an_allocator_serves_by_its_own_stream_and_by_one_that_is_given),
         TEST_CASE(its_statistics_have_onnx_runtimes_keys),
         TEST_CASE(what_needs_onnx_runtimes_functions_is_absent_without_them),
         TEST_CASE(what_cannot_be_an_allocator_is_refused),
+        TEST_CASE(a_forked_child_ends_nothing),
     };
     test_before_clearing = unbind;
     test_open_driver();

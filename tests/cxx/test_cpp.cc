@@ -26,6 +26,9 @@ static_assert(
     move_only<strata::runtime, strata::stack, strata::layer, strata::block, strata::stream, strata::registered_stream,
               strata::launch, strata::reference, strata::capture_pool, strata::capture, strata::graph>());
 static_assert(std::is_base_of_v<strata::out_of_memory, strata::out_of_budget>);
+static_assert(std::is_constructible_v<strata::runtime, strata_runtime *> &&
+              !std::is_constructible_v<strata::runtime, strata::runtime_ref> &&
+              !std::is_convertible_v<strata_runtime *, strata::runtime>);
 
 std::size_t live(strata::runtime_ref runtime)
 {
@@ -131,6 +134,11 @@ void ownership_goes_to_the_c_interface_and_back()
     CHECK(again.address() == facts.address);
     CHECK_OK(again.free());
     CHECK(live(runtime) == 0);
+    CHECK_OK(stream.reset());
+    strata_runtime *raw = runtime.release();
+    CHECK(!runtime && raw);
+    strata::runtime owner(raw);
+    CHECK(owner.get() == raw && live(owner) == 0);
 }
 
 void a_destructor_that_fails_tells_the_log_and_throws_nothing()
@@ -262,6 +270,7 @@ void what_was_moved_from_is_empty_and_ends_without_effect()
     CHECK_OK(stream.reset());
     strata::launch launch(moved, other), taken(std::move(launch));
     CHECK(!launch && taken);
+    CHECK_THROWS(launch.preflight(), strata::error);
     CHECK_OK(launch.end());
     taken.preflight();
     taken.commit();
@@ -273,6 +282,23 @@ void what_was_moved_from_is_empty_and_ends_without_effect()
     CHECK(!capture && goes_on);
     strata::graph graph = goes_on.end(), last(std::move(graph));
     CHECK(!goes_on && !graph && last);
+}
+
+void a_launch_that_was_moved_from_pins_nothing()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    strata::block block(runtime, BYTES, stream);
+    strata::launch first(runtime, stream), second;
+    first.use(block, STRATA_ACCESS_WRITE);
+    second = std::move(first);
+    CHECK_THROWS(first.use(block, STRATA_ACCESS_READ), strata::error);
+    CHECK_THROWS(first.preflight(), strata::error);
+    second.preflight();
+    second.commit();
+    CHECK_THROWS(first.commit(), strata::error);
+    CHECK_OK(second.end());
+    CHECK_OK(block.free());
 }
 
 void layers_that_make_no_stack_are_still_the_callers()
@@ -536,6 +562,7 @@ int main()
         CASE(the_twins_answer_in_place_of_throwing),
         CASE(a_runtime_with_a_live_block_stays_for_it),
         CASE(what_was_moved_from_is_empty_and_ends_without_effect),
+        CASE(a_launch_that_was_moved_from_pins_nothing),
         CASE(layers_that_make_no_stack_are_still_the_callers),
         CASE(a_runtime_tells_what_its_stack_holds),
         CASE(a_runtime_that_is_not_made_leaves_the_stack),

@@ -284,9 +284,23 @@ void a_free_that_fails_is_logged_and_not_thrown()
     CHECK_STATUS(heard, STRATA_ERROR_FOREIGN_POINTER);
 }
 
+void no_runtime_is_no_resource()
+{
+    try {
+        (void)resource(strata::runtime(nullptr));
+        CHECK(false);
+    } catch (const strata::error &failed) {
+        CHECK_STATUS(failed.status(), STRATA_ERROR_INVALID_VALUE);
+    }
+    CHECK_THROWS(resource(strata::runtime_ref(nullptr)), strata::error);
+}
+
 void properties_are_those_of_the_stacks_memory()
 {
     CHECK_THROWS(host_device_resource("async"), strata::error);
+    CHECK_THROWS(host_device_resource("fallback(pool(max_size=4MiB) | pinned)"), strata::error);
+    CHECK_THROWS(host_device_resource("fallback(pinned | pool)"), strata::error);
+    (void)host_device_resource("statistics, fallback(pinned | managed)");
     host_device_resource pinned("pinned");
     void *block = pinned.allocate_sync(BYTES);
     std::memset(block, 1, BYTES);
@@ -650,6 +664,7 @@ int main()
         CASE(memory_that_the_device_lacks_is_no_budgets_failure),
         CASE(other_failures_are_a_bad_alloc_too),
         CASE(a_free_that_fails_is_logged_and_not_thrown),
+        CASE(no_runtime_is_no_resource),
         CASE(properties_are_those_of_the_stacks_memory),
         CASE(sync_memory_is_good_on_every_stream_at_once),
         CASE(memory_that_was_freed_in_sync_needs_no_wait),

@@ -263,13 +263,16 @@ static void buffers_from_before_a_rebuild_are_not_kept(test_fixture *fixture)
 
 static void device_memory_is_no_staging_memory(test_fixture *fixture)
 {
+    static const char *const stacks[] = {"direct", "fallback(pinned | direct)"};
     strata_runtime *runtime;
     strata_pinned_pool *pool;
-    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "direct"}, &runtime));
-    const strata_status status = strata_pinned_pool_create(runtime, NULL, &pool);
-    check_ok(strata_runtime_destroy(runtime));
-    check_status(status, STRATA_ERROR_INVALID_VALUE);
-    assert_null(pool);
+    for (size_t i = 0; i < 2; i++) {
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stacks[i]}, &runtime));
+        const strata_status status = strata_pinned_pool_create(runtime, NULL, &pool);
+        check_ok(strata_runtime_destroy(runtime));
+        check_status(status, STRATA_ERROR_INVALID_VALUE);
+        assert_null(pool);
+    }
     check_status(
         strata_pinned_pool_create(fixture->runtime, &(strata_pinned_pool_options){.initial = 3, .most = 2}, &pool),
         STRATA_ERROR_INVALID_VALUE);

@@ -356,6 +356,43 @@ static void null_and_legacy_are_one_and_each_thread_has_its_own(void **state)
     test_sim_end();
 }
 
+static pthread_key_t at_thread_end;
+
+struct ended_thread {
+    CUcontext context;
+    unsigned long long before, after; /* of its own stream */
+};
+
+/* Runs behind the simulated driver's own destructor, whose key is older. */
+static void use_driver_at_the_end(void *data)
+{
+    struct ended_thread *ended = data;
+    OK(p_cuCtxSetCurrent(ended->context));
+    OK(p_cuStreamGetId(CU_STREAM_PER_THREAD, &ended->after));
+}
+
+static void *use_driver_and_end(void *data)
+{
+    struct ended_thread *ended = data;
+    assert_int_equal(pthread_setspecific(at_thread_end, ended), 0);
+    OK(p_cuCtxSetCurrent(ended->context));
+    OK(p_cuStreamGetId(CU_STREAM_PER_THREAD, &ended->before));
+    return NULL;
+}
+
+static void a_thread_may_call_the_driver_to_its_end(void **state)
+{
+    (void)state;
+    struct ended_thread ended = {.context = test_sim_begin()};
+    pthread_t thread;
+    assert_int_equal(pthread_key_create(&at_thread_end, use_driver_at_the_end), 0);
+    assert_int_equal(pthread_create(&thread, NULL, use_driver_and_end, &ended), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(pthread_key_delete(at_thread_end), 0);
+    assert_true(ended.before && ended.after && ended.before != ended.after);
+    test_sim_end();
+}
+
 static void streams_answer_what_they_were_made_with(void **state)
 {
     (void)state;
@@ -632,6 +669,7 @@ int main(void)
         cmocka_unit_test(polling_ends),
         cmocka_unit_test(handles_come_back_and_ids_do_not),
         cmocka_unit_test(null_and_legacy_are_one_and_each_thread_has_its_own),
+        cmocka_unit_test(a_thread_may_call_the_driver_to_its_end),
         cmocka_unit_test(streams_answer_what_they_were_made_with),
         cmocka_unit_test(timed_events_measure_work),
         cmocka_unit_test(polling_for_elapsed_time_ends),

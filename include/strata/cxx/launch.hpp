@@ -36,7 +36,8 @@ class launch
         return status;
     }
 
-    launch(launch &&other) noexcept : launch_(other.launch_), begun_(std::exchange(other.begun_, false))
+    launch(launch &&other) noexcept
+        : launch_(std::exchange(other.launch_, strata_launch{})), begun_(std::exchange(other.begun_, false))
     {
     }
 
@@ -44,7 +45,7 @@ class launch
     {
         if (this != &other) {
             (void)end();
-            launch_ = other.launch_;
+            launch_ = std::exchange(other.launch_, strata_launch{});
             begun_ = std::exchange(other.begun_, false);
         }
         return *this;

@@ -313,6 +313,13 @@ class runtime : public runtime_ref
         (void)layers.release();
     }
 
+    /* Takes over a private runtime of the C interface. A runtime_ref has another owner. */
+    explicit runtime(strata_runtime *owned) noexcept : runtime_ref(owned)
+    {
+    }
+
+    explicit runtime(runtime_ref) = delete;
+
     /* None: for try_make. */
     explicit runtime(std::nullptr_t) noexcept : runtime_ref(nullptr)
     {

@@ -25,6 +25,16 @@ static void frees_wait_for_streams_that_are_older_than_the_stack(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+/* ---- frees ---- */
+
+static void a_second_free_does_not_reach_the_chunk_of_a_layer(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool", "pool,direct", "binning,async", "fixed(bytes=4KiB),managed"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        check_same(text_of("--stack %s", stacks[i]), "corners freed-twice", "corners freed-twice");
+}
+
 /* ---- contexts ---- */
 
 static void releases_are_answered_as_without(void **state)
@@ -510,6 +520,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
+        cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),

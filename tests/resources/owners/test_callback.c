@@ -1,5 +1,6 @@
 /* callback: that the program's functions are called with what was asked for, what their answers become, and when the
  * second one is called. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ typedef struct program {
     CUdeviceptr instead;                        /* answered in place of memory, if not 0 */
     bool none;                                  /* answers address 0 */
     bool fails;                                 /* makes a call that fails */
+    bool ends;                                  /* lets the thread be ended by pthread_cancel */
     strata_status last;                         /* error that such a call left */
     size_t count;
     call calls[ROOM];
@@ -33,6 +35,8 @@ static void note(program *self, call made)
         strata_stack_create(NULL, 0, NULL);
         self->last = strata_last_error()->status;
     }
+    if (self->ends)
+        pthread_testcancel();
     assert_true(self->count < ROOM);
     self->calls[self->count++] = made;
     test_cu()->CtxGetCurrent(&self->context);
@@ -374,10 +378,44 @@ static void it_is_refused_without_both_functions(test_fixture *fixture)
     check_status(strata_stack_create("callback", 0, &stack), STRATA_ERROR_SYNTAX);
 }
 
+typedef struct ended_thread {
+    strata_runtime *runtime;
+    strata_status allocated, freed; /* -1: the call has not returned */
+} ended_thread;
+
+static void *use_while_cancelled(void *data)
+{
+    ended_thread *self = data;
+    strata_block block;
+    pthread_cancel(pthread_self());
+    self->allocated = strata_runtime_allocate(self->runtime, 4096, NULL, &block);
+    if (self->allocated == STRATA_SUCCESS)
+        self->freed = strata_runtime_deallocate(self->runtime, &block);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void a_thread_is_not_ended_in_a_function_of_the_program(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.ends = true};
+    ended_thread ended = {runtime_of(&self, (strata_callback_options){0}), (strata_status)-1, (strata_status)-1};
+    pthread_t thread;
+    void *end;
+    assert_int_equal(pthread_create(&thread, NULL, use_while_cancelled, &ended), 0);
+    pthread_join(thread, &end);
+    assert_ptr_equal(end, PTHREAD_CANCELED);
+    check_ok(ended.allocated);
+    check_ok(ended.freed);
+    assert_int_equal(self.count, 2);
+    check_ok(strata_runtime_destroy(ended.runtime));
+}
+
 int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(both_functions_are_called_with_what_belongs_to_the_block),
+        TEST_CASE(a_thread_is_not_ended_in_a_function_of_the_program),
         TEST_CASE(larger_alignments_are_asked_for_and_checked),
         TEST_CASE(what_goes_wrong_in_the_functions_is_heard_while_others_keep_it_to_themselves),
         TEST_CASE(an_address_where_a_block_lives_is_refused_and_that_block_stays),

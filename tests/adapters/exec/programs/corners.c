@@ -668,6 +668,18 @@ static void fill_the_log(void)
     puts("as without");
 }
 
+/* The first block begins where the memory of the stack's owner does. */
+static void free_twice(void)
+{
+    CUdeviceptr first, second;
+    CHECK(DRIVER(cuMemAlloc)(&first, 4096));
+    CHECK(DRIVER(cuMemAlloc)(&second, 4096));
+    CHECK(DRIVER(cuMemFree)(first));
+    printf("again: %d", DRIVER(cuMemFree)(first));
+    printf(", in stream order: %d", DRIVER(cuMemFreeAsync)(first, NULL));
+    printf(", the other one: %d\n", DRIVER(cuMemsetD8Async)(second, 1, 4096, NULL));
+}
+
 /* ---- the end ---- */
 
 static CUdeviceptr held_to_the_end;
@@ -708,6 +720,7 @@ static const named_way corners[] = {
     {"cancelled", end_in_the_first_request},
     {"cancelled-reset", end_in_a_reset},
     {"full-log", fill_the_log},
+    {"freed-twice", free_twice},
     {"exit-handler", free_in_an_exit_handler},
 };
 
