@@ -270,6 +270,39 @@ static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
     test_free_on(fixture, &beside, stream);
 }
 
+static CUresult refuse_dependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
+{
+    (void)node;
+    (void)dependencies;
+    (void)count;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* The driver does not say what the work is behind of. */
+static void work_of_an_unknown_place_beside_an_open_body_leaves_no_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream), beside = test_allocate(fixture, BYTES, stream);
+    CUresult (*real)(CUgraphNode, CUgraphNode *, size_t *) = strata_cu.GraphNodeGetDependencies;
+    strata_graph *graph;
+    begin(fixture, stream, NULL);
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &beside, stream, STRATA_ACCESS_WRITE));
+    begin_if(fixture, stream, 1, body);
+    check_cu(test_cu()->MemsetD8Async(beside.address, 0x53, BYTES, stream));
+    strata_cu.GraphNodeGetDependencies = refuse_dependencies;
+    const strata_status finished =
+        strata_runtime_finish_block_use(fixture->runtime, &beside, stream, STRATA_ACCESS_WRITE);
+    strata_cu.GraphNodeGetDependencies = real;
+    check_ok(finished);
+    test_write(fixture, &block, 0x54, body);
+    close_body(fixture, body);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "cannot be learned");
+    forget_capture(stream);
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &beside, stream);
+}
+
 static void a_graph_is_not_launched_around_an_open_body(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
@@ -494,6 +527,7 @@ int main(void)
         TEST_CASE(no_body_is_opened_in_a_capture_that_ends),
         TEST_CASE(an_end_that_is_refused_for_its_body_leaves_that_to_its_thread),
         TEST_CASE(work_behind_an_open_node_leaves_no_graph),
+        TEST_CASE(work_of_an_unknown_place_beside_an_open_body_leaves_no_graph),
         TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(a_call_that_captures_forbid_spoils_body_and_capture),
         TEST_CASE(a_body_makes_its_conditions_before_its_work),
