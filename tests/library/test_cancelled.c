@@ -57,21 +57,57 @@ static void make_a_runtime(void)
     check_ok(strata_runtime_destroy(made));
 }
 
+static void abandon_a_runtime(void)
+{
+    const strata_runtime_config config = {.size = sizeof config, .stack_text = later_logs};
+    strata_runtime *made;
+    CUstream pooled;
+    strata_ref *ref;
+    check_ok(strata_runtime_create(&config, &made));
+    check_ok(strata_runtime_stream_acquire(made, &pooled));
+    check_ok(strata_runtime_stream_release(made, pooled));
+    check_ok(strata_ref_allocate(made, STRATA_ELEMENT_U8, SIZE, false, NULL, &ref));
+    check_ok(strata_runtime_abandon(made));
+    check_ok(strata_ref_release(ref));
+}
+
+static void bump_the_generation(void)
+{
+    strata_device_state *state = strata_runtime_device_state(runtime);
+    strata_generation_watch *watch;
+    check_ok(strata_generation_watch_create(state, NULL, NULL, &watch));
+    check_ok(strata_device_state_bump_generation(state, NULL));
+    check_ok(strata_generation_watch_destroy(watch));
+}
+
+static void use_futures(strata_service *service)
+{
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
+    check_ok(strata_future_wait(future));
+    assert_true(strata_future_fd(future) >= 0); /* which is rung at once */
+    strata_future_release(future);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
+    assert_true(strata_future_fd(future) >= 0);
+    strata_future_cancel(future); /* unless it has begun */
+    const strata_status status = strata_future_wait(future);
+    assert_true(status == STRATA_SUCCESS || status == STRATA_ERROR_CANCELLED);
+    strata_future_release(future);
+}
+
 static void make_a_service(void)
 {
     const strata_service_options options = {.stack_text = "pool"};
     strata_service *service;
-    strata_future *future;
     check_ok(strata_service_create(&options, &service));
+    use_futures(service); /* the first before there is a context */
     check_ok(strata_service_wait_ready(service, UINT64_MAX));
-    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
-    check_ok(strata_future_wait(future));
-    strata_future_release(future);
+    use_futures(service);
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {allocate, be_refused,     be_refused_a_reservation,
-                                      flush,    make_a_runtime, make_a_service};
+static void (*const calls[])(void) = {allocate,       be_refused,        be_refused_a_reservation, flush,
+                                      make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {
