@@ -108,6 +108,9 @@ strata_status strata_capture_into(strata_runtime *runtime, CUstream stream, stra
         *out = NULL;
     if (!runtime || !body || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_into: runtime, body or out is NULL");
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     if (mode != STRATA_CAPTURE_GLOBAL)
         return run(&self, out);
     if (has_global_lock)
