@@ -42,6 +42,58 @@ static void be_refused_a_reservation(void)
     check_ok(strata_budget_account_close(first));
 }
 
+static unsigned crossings;
+
+static void count_a_crossing(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    (void)account, (void)above, (void)in_use, (void)data;
+    crossings++;
+    pthread_testcancel(); /* as where it writes to a log */
+}
+
+static void cross_a_mark(void)
+{
+    const strata_budget_account_options options = {.soft.bytes = SIZE, .soft_callback = count_a_crossing};
+    strata_budget_account *base = strata_budget_base(strata_stack_layer(strata_runtime_stack(runtime), "budget", 0));
+    strata_budget_account *account;
+    strata_block block;
+    const unsigned before = crossings;
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(strata_runtime_allocate(runtime, 2 * SIZE, stream, &block));
+    assert_int_equal(crossings, before + 1);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_int_equal(crossings, before + 2);
+    check_ok(strata_budget_account_close(account));
+}
+
+static bool have_no_room(const strata_request *request, const strata_error *why, void *data)
+{
+    (void)request, (void)why, (void)data;
+    pthread_testcancel();
+    return false;
+}
+
+/* With the request counted by the budget above. */
+static void ask_for_room(void)
+{
+    strata_resource *layers[3];
+    strata_stack *stack;
+    strata_block block;
+    strata_budget_usage usage;
+    check_ok(strata_budget_create(0, NULL, &layers[0]));
+    check_ok(strata_failure_callback_create(&(strata_failure_callback_options){.callback = have_no_room}, &layers[1]));
+    check_ok(strata_pool_create(0, &(strata_pool_options){.max_size = SIZE}, &layers[2]));
+    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    const strata_request request = {.bytes = HALF, .stream = stream};
+    assert_int_equal(strata_resource_allocate(strata_stack_top(stack), &request, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_ok(strata_budget_account_usage(strata_budget_base(layers[0]), &usage));
+    assert_int_equal(usage.in_use, 0);
+    check_ok(strata_stack_destroy(stack));
+}
+
 static void flush(void)
 {
     strata_resource *logging = strata_stack_layer(strata_runtime_stack(runtime), "logging", 0);
@@ -106,8 +158,9 @@ static void make_a_service(void)
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {allocate,       be_refused,        be_refused_a_reservation, flush,
-                                      make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
+static void (*const calls[])(void) = {
+    allocate,       be_refused,        be_refused_a_reservation, flush,         cross_a_mark, ask_for_room,
+    make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {
