@@ -77,20 +77,63 @@ static bool have_no_room(const strata_request *request, const strata_error *why,
 }
 
 /* With the request counted by the budget above. */
-static void ask_for_room(void)
+static void be_refused_below(strata_resource **layers, size_t count)
 {
-    strata_resource *layers[3];
     strata_stack *stack;
     strata_block block;
     strata_budget_usage usage;
     check_ok(strata_budget_create(0, NULL, &layers[0]));
-    check_ok(strata_failure_callback_create(&(strata_failure_callback_options){.callback = have_no_room}, &layers[1]));
-    check_ok(strata_pool_create(0, &(strata_pool_options){.max_size = SIZE}, &layers[2]));
-    check_ok(strata_stack_build(layers, 3, 0, &stack));
+    check_ok(strata_pool_create(0, &(strata_pool_options){.max_size = SIZE}, &layers[count - 1]));
+    check_ok(strata_stack_build(layers, count, 0, &stack));
     const strata_request request = {.bytes = HALF, .stream = stream};
     assert_int_equal(strata_resource_allocate(strata_stack_top(stack), &request, &block), STRATA_ERROR_OUT_OF_MEMORY);
     check_ok(strata_budget_account_usage(strata_budget_base(layers[0]), &usage));
     assert_int_equal(usage.in_use, 0);
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void ask_for_room(void)
+{
+    const strata_failure_callback_options options = {.callback = have_no_room};
+    strata_resource *layers[3];
+    check_ok(strata_failure_callback_create(&options, &layers[1]));
+    be_refused_below(layers, 3);
+}
+
+static void log_an_error(const strata_error *error, void *data)
+{
+    (void)error, (void)data;
+    pthread_testcancel(); /* as where it writes to a file */
+}
+
+static void hear_of_an_error(void)
+{
+    strata_resource *layers[2];
+    strata_set_log_callback(log_an_error, NULL);
+    be_refused_below(layers, 2);
+    strata_set_log_callback(NULL, NULL);
+}
+
+static void end_at_a_finding(const strata_guard_finding *finding, void *data)
+{
+    (void)finding, (void)data;
+    pthread_testcancel();
+}
+
+/* A free that the guard refuses. */
+static void hear_of_a_finding(void)
+{
+    const strata_guard_options options = {.on_finding = STRATA_GUARD_REPORT, .on_finding_call = end_at_a_finding};
+    strata_resource *layers[2];
+    strata_stack *stack;
+    strata_block block;
+    check_ok(strata_guard_create(0, &options, &layers[0]));
+    check_ok(strata_pool_create(0, NULL, &layers[1]));
+    check_ok(strata_stack_build(layers, 2, 0, &stack));
+    const strata_request request = {.bytes = SIZE, .stream = stream};
+    check_ok(strata_resource_allocate(strata_stack_top(stack), &request, &block));
+    check_ok(strata_resource_deallocate(strata_stack_top(stack), &block, stream));
+    assert_int_equal(strata_resource_deallocate(strata_stack_top(stack), &block, stream), STRATA_ERROR_DOUBLE_FREE);
     check_ok(strata_stack_destroy(stack));
 }
 
@@ -158,9 +201,9 @@ static void make_a_service(void)
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {
-    allocate,       be_refused,        be_refused_a_reservation, flush,         cross_a_mark, ask_for_room,
-    make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
+static void (*const calls[])(void) = {allocate,       be_refused,        be_refused_a_reservation, flush,
+                                      cross_a_mark,   ask_for_room,      hear_of_an_error,         hear_of_a_finding,
+                                      make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {
