@@ -244,11 +244,19 @@ static void spoil_captures(strata_runtime *runtime, const strata_block *block, b
     unlock(runtime, STRATA_SUCCESS);
 }
 
-/* Whether work at the place comes after the node of an open body, whose work is not all noted yet. */
-static bool is_behind_open_node(const strata_capture *capture, strata_capture_place *place)
+/* Fails the capture for work that comes after the node of an open body, whose work is not all noted yet. */
+static void check_not_behind_open_node(strata_capture *capture, strata_capture_place *place)
 {
     const CUgraphNode node = capture->body ? capture->body->body_of->node : NULL;
-    return node && strata_capture_place_is_after(place, node);
+    if (!node)
+        return;
+    if (strata_capture_place_is_after(place, node))
+        strata_capture_fail(capture, STRATA_ERROR_STREAM_CAPTURE,
+                            "work was submitted to it behind a conditional node whose body was open");
+    else if (!strata_capture_place_is_known(place))
+        strata_capture_fail(capture, STRATA_ERROR_STREAM_CAPTURE,
+                            "work was submitted to it while the body of a conditional node was open, and it cannot be "
+                            "learned whether that is behind the node");
 }
 
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
@@ -264,9 +272,8 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        if (access != STRATA_ACCESS_NONE && is_behind_open_node(capture, &place))
-            strata_capture_fail(capture, STRATA_ERROR_STREAM_CAPTURE,
-                                "work was submitted to it behind a conditional node whose body was open");
+        if (access != STRATA_ACCESS_NONE)
+            check_not_behind_open_node(capture, &place);
         *status = finish(capture, block, access, &place);
     }
     unlock(runtime, *status);

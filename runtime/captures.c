@@ -119,12 +119,19 @@ static void remove_capture(strata_capture *capture)
     strata_lock_release(&all_lock);
 }
 
-strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream)
+/* The runtime's capture that began on the stream, or NULL. The lock is held. */
+static strata_capture *find_on(const strata_runtime *runtime, CUstream stream)
 {
-    strata_captures_lock(&runtime->captures);
     strata_capture *capture = runtime->captures.list;
     while (capture && !strata_capture_began_on(capture, stream))
         capture = capture->next;
+    return capture;
+}
+
+strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream)
+{
+    strata_captures_lock(&runtime->captures);
+    strata_capture *capture = find_on(runtime, stream);
     strata_captures_unlock(&runtime->captures);
     return capture;
 }
@@ -324,7 +331,7 @@ static const char *claim_ending(strata_capture *capture)
 }
 
 /* A body that could not be ended was given back already, and another thread may have claimed it since. */
-static strata_status give_end_back(strata_capture *capture, strata_status status)
+strata_status strata_capture_give_end_back(strata_capture *capture, strata_status status)
 {
     strata_captures *captures = &capture->runtime->captures;
     strata_captures_lock(captures);
@@ -343,7 +350,7 @@ static strata_status end_claimed(strata_capture *capture, const capture_use *to)
         status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    return status == STRATA_SUCCESS ? finish_capture(capture, to) : give_end_back(capture, status);
+    return status == STRATA_SUCCESS ? finish_capture(capture, to) : strata_capture_give_end_back(capture, status);
 }
 
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
@@ -360,31 +367,67 @@ static strata_status refuse_none(const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
 }
 
-/* Refuses a capture that is a body, or that has an open one. */
-static strata_status check_bodies(strata_capture *capture, const char *call)
+/* Finds the capture that began on the stream, and claims its end in the same moment: without that another thread could
+ * end and free it at any time. *out is NULL if there is none. Errors: STREAM_MISUSE (it cannot be claimed). */
+static strata_status claim_on(strata_runtime *runtime, CUstream stream, strata_capture **out)
 {
-    bool opening;
-    if (capture->body_of)
+    strata_captures_lock(&runtime->captures);
+    strata_capture *capture = find_on(runtime, stream);
+    const char *why = capture ? claim_ending(capture) : NULL;
+    strata_captures_unlock(&runtime->captures);
+    *out = why ? NULL : capture;
+    return why ? strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why) : STRATA_SUCCESS;
+}
+
+/* As claim_on, for a capture that becomes a graph: refuses one that is a body, or that has an open one. */
+static strata_status claim_whole(strata_runtime *runtime, CUstream stream, const char *call, strata_capture **out)
+{
+    strata_captures_lock(&runtime->captures);
+    strata_capture *capture = find_on(runtime, stream);
+    const bool is_body = capture && capture->body_of, has_body = capture && strata_capture_has_body(capture);
+    const char *why = capture && !is_body && !has_body ? claim_ending(capture) : NULL;
+    strata_captures_unlock(&runtime->captures);
+    *out = capture;
+    if (!capture)
+        return refuse_none(call);
+    if (is_body)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "%s: the stream captures the body of a conditional node; use strata_capture_body_close",
                            call);
-    return open_body(capture, &opening) || opening
-               ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                             "%s: the body of a conditional node in the capture is open; close it before", call)
-               : STRATA_SUCCESS;
+    if (has_body)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "%s: the body of a conditional node in the capture is open; close it before", call);
+    return why ? strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why) : STRATA_SUCCESS;
+}
+
+strata_status strata_capture_claim_body(strata_runtime *runtime, CUstream stream, const char *call,
+                                        strata_capture **out)
+{
+    strata_captures_lock(&runtime->captures);
+    strata_capture *capture = find_on(runtime, stream);
+    const bool is_body = capture && capture->body_of, has_body = is_body && strata_capture_has_body(capture);
+    const char *why = is_body && !has_body ? claim_ending(capture) : NULL;
+    strata_captures_unlock(&runtime->captures);
+    *out = capture;
+    if (!is_body)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the stream captures no body of this runtime", call);
+    if (has_body)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "%s: the body of a conditional node in this one is open; close it before", call);
+    return why ? strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s", why) : STRATA_SUCCESS;
 }
 
 strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, strata_graph_event_kind what,
                                     strata_capture_maker check, strata_capture_maker make, void *data)
 {
-    strata_capture *capture = strata_capture_on(runtime, stream);
+    strata_capture *capture;
     const char *call = what == STRATA_GRAPH_EVENT_UPDATE ? "strata_graph_update" : "strata_capture_end";
-    if (!capture)
-        return refuse_none(call);
-    strata_status status = check_bodies(capture, call);
-    if (status == STRATA_SUCCESS && check)
-        status = check(capture, data);
-    return status == STRATA_SUCCESS ? end_capture(capture, &(capture_use){what, make, data}) : status;
+    strata_status status = claim_whole(runtime, stream, call, &capture);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (check && (status = check(capture, data)) != STRATA_SUCCESS)
+        return strata_capture_give_end_back(capture, status);
+    return end_claimed(capture, &(capture_use){what, make, data});
 }
 
 static strata_status join_around(strata_capture *capture, void *unused)
@@ -395,7 +438,7 @@ static strata_status join_around(strata_capture *capture, void *unused)
 
 strata_status strata_capture_body_leave(strata_capture *capture)
 {
-    return end_capture(capture, &(capture_use){STRATA_GRAPH_EVENT_CAPTURE, join_around, NULL});
+    return end_claimed(capture, &(capture_use){STRATA_GRAPH_EVENT_CAPTURE, join_around, NULL});
 }
 
 static strata_status make_graph(strata_capture *capture, void *out)
@@ -416,11 +459,13 @@ strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strat
 
 strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
 {
-    const strata_status status = runtime ? strata_check_driver() : strata_check_runtime(runtime);
+    strata_status status = runtime ? strata_check_driver() : strata_check_runtime(runtime);
+    strata_capture *capture;
+    if (status == STRATA_SUCCESS)
+        status = claim_on(runtime, stream, &capture);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture *capture = strata_capture_on(runtime, stream);
-    return capture ? end_capture(capture, &discarded) : refuse_none("strata_capture_discard");
+    return capture ? end_claimed(capture, &discarded) : refuse_none("strata_capture_discard");
 }
 
 /* ---- beginning ---- */
@@ -507,7 +552,7 @@ strata_status strata_capture_enter(strata_capture *capture)
 void strata_capture_give_up(strata_capture *capture)
 {
     strata_error_suppress_begin();
-    end_capture(capture, &discarded);
+    end_claimed(capture, &discarded);
     strata_error_suppress_end(false);
 }
 
@@ -557,8 +602,8 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     strata_capture *capture = strata_host_zalloc(sizeof *capture);
     if (!capture)
         return strata_fail_host_memory("a capture");
-    *capture =
-        (strata_capture){.runtime = runtime, .stream = stream, .mode = mode, .thread = pthread_self(), .ended = true};
+    *capture = (strata_capture){
+        .runtime = runtime, .stream = stream, .mode = mode, .thread = pthread_self(), .ended = true, .ending = true};
     status = strata_capture_check_idle(runtime, stream);
     if (status == STRATA_SUCCESS)
         status = take_pool(capture, pool);
@@ -571,7 +616,9 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     status = strata_capture_enter(capture);
     if (status == STRATA_SUCCESS)
         status = strata_capture_begin_for_driver(capture);
-    if (status != STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS)
+        strata_capture_give_end_back(capture, status);
+    else
         strata_capture_give_up(capture);
     return status;
 }
@@ -584,18 +631,18 @@ strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, 
     strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture *capture = strata_capture_on(runtime, stream);
-    if (!capture || capture->body_of)
-        return refuse_none("strata_capture_set_name");
     status = strata_tag_intern(name, &tag);
     if (status != STRATA_SUCCESS)
         return status;
     strata_captures_lock(&runtime->captures);
-    capture->name = tag;
-    strata_captures_unlock(&runtime->captures);
-    if (capture->made_pool)
+    strata_capture *capture = find_on(runtime, stream);
+    const bool found = capture && !capture->body_of;
+    if (found)
+        capture->name = tag;
+    if (found && capture->made_pool)
         atomic_store_explicit(&capture->pool->tag, tag, memory_order_relaxed);
-    return STRATA_SUCCESS;
+    strata_captures_unlock(&runtime->captures);
+    return found ? STRATA_SUCCESS : refuse_none("strata_capture_set_name");
 }
 
 strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, strata_capture_state *out)
@@ -634,8 +681,9 @@ void strata_captures_destroy(strata_runtime *runtime)
 
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)
 {
-    strata_capture *capture = strata_captures_any(runtime) ? strata_capture_on(runtime, stream) : NULL;
-    return capture ? end_capture(capture, &discarded) : STRATA_SUCCESS;
+    strata_capture *capture = NULL;
+    const strata_status status = strata_captures_any(runtime) ? claim_on(runtime, stream, &capture) : STRATA_SUCCESS;
+    return capture ? end_claimed(capture, &discarded) : status;
 }
 
 strata_status strata_captures_discard(strata_runtime *runtime)

@@ -54,16 +54,23 @@ typedef struct strata_capture {
 void strata_captures_init(strata_runtime *runtime);
 void strata_captures_destroy(strata_runtime *runtime);
 
-/* The runtime's capture that began on the stream, or NULL. */
+/* The runtime's capture that began on the stream, or NULL. No other thread ends it meanwhile. */
 strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream);
 
-/* enter lists a new capture, whose pool is held, and makes its stream unknown; begin_for_driver then begins it. If
- * either fails, strata_capture_give_up undoes it and frees the capture. */
+/* The first finds the body that is captured on the stream, and claims its end, so that no other thread ends and frees
+ * it; the second gives that back, and returns `status`. Errors: INVALID_VALUE, STREAM_MISUSE. */
+strata_status strata_capture_claim_body(strata_runtime *runtime, CUstream stream, const char *call,
+                                        strata_capture **out);
+strata_status strata_capture_give_end_back(strata_capture *capture, strata_status status);
+
+/* enter lists a new capture, whose pool is held and whose end is claimed, and makes its stream unknown;
+ * begin_for_driver then begins it, and the caller gives the end back. If either fails, strata_capture_give_up undoes it
+ * and frees the capture. */
 strata_status strata_capture_enter(strata_capture *capture);
 strata_status strata_capture_begin_for_driver(strata_capture *capture);
 void strata_capture_give_up(strata_capture *capture);
 
-/* Ends the capture of a body, and notes its uses in the capture around it. */
+/* Ends the capture of a body, whose end is claimed, and notes its uses in the capture around it. */
 strata_status strata_capture_body_leave(strata_capture *capture);
 
 /* Asks the driver; raises STREAM_CAPTURE if the stream is being captured. */

@@ -213,6 +213,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
                              .mode = around->mode,
                              .thread = pthread_self(),
                              .ended = true,
+                             .ending = true,
                              .name = around->name,
                              .pool = around->pool,
                              .body_of = of};
@@ -234,7 +235,9 @@ static strata_status begin_body(const strata_body *body, CUstream stream, CUgrap
         status = add_node(made->body_of, params);
     if (status == STRATA_SUCCESS)
         status = strata_capture_begin_for_driver(made);
-    if (status != STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS)
+        strata_capture_give_end_back(made, status);
+    else
         strata_capture_give_up(made);
     return status;
 }
@@ -311,26 +314,14 @@ static size_t live_blocks(const strata_capture *capture, strata_block *one)
     return count;
 }
 
-static strata_status find_body(strata_runtime *runtime, CUstream stream, const char *call, strata_capture **out)
+static strata_status check_body(const strata_capture *capture, const char *call)
 {
     strata_block one;
-    const strata_status status = strata_check_runtime(runtime);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_capture *capture = strata_capture_on(runtime, stream);
-    if (!capture || !capture->body_of)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the stream captures no body of this runtime", call);
     if (capture->body_of->from == CU_STREAM_PER_THREAD && !pthread_equal(capture->thread, pthread_self()))
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
                            "%s: the node is on the per-thread stream of the thread that began the body, which has to "
                            "end it",
                            call);
-    strata_captures_lock(&runtime->captures);
-    const bool open = strata_capture_has_body(capture);
-    strata_captures_unlock(&runtime->captures);
-    if (open)
-        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                           "%s: the body of a conditional node in this one is open; close it before", call);
     const size_t live = capture->ended ? 0 : live_blocks(capture, &one);
     if (live)
         return strata_fail(
@@ -339,8 +330,18 @@ static strata_status find_body(strata_runtime *runtime, CUstream stream, const c
             "them; free what a body allocates, or allocate it before",
             call, live, live == 1 ? "" : "s", live == 1 ? "is" : "are", (unsigned long long)one.address,
             strata_tag_name(one.tag));
-    *out = capture;
     return STRATA_SUCCESS;
+}
+
+/* Finds a body that can be ended, and claims its end. */
+static strata_status find_body(strata_runtime *runtime, CUstream stream, const char *call, strata_capture **out)
+{
+    strata_status status = strata_check_runtime(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_claim_body(runtime, stream, call, out);
+    if (status == STRATA_SUCCESS && (status = check_body(*out, call)) != STRATA_SUCCESS)
+        strata_capture_give_end_back(*out, status);
+    return status;
 }
 
 strata_status strata_capture_body_close(strata_runtime *runtime, CUstream body)
@@ -359,9 +360,10 @@ strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body)
     strata_body next = *capture->body_of;
     next.nests = false;
     if (++next.index == next.count)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_capture_body_next: the node has %u bod%s, and no next one", next.count,
-                           next.count == 1 ? "y" : "ies");
+        return strata_capture_give_end_back(
+            capture,
+            strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_body_next: the node has %u bod%s, and no next one",
+                        next.count, next.count == 1 ? "y" : "ies"));
     strata_captures_lock(&runtime->captures);
     next.around->opening = true;
     strata_captures_unlock(&runtime->captures);

@@ -1,6 +1,7 @@
 /* The state of a device: its record, and the watches of its generation. */
 #include "runtime/device_state.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -220,12 +221,14 @@ strata_status strata_device_state_bump_generation(strata_device_state *state, ui
     if (status != STRATA_SUCCESS)
         return status;
     const uint64_t one = UINT64_C(1) << STRATA_RECORD_GENERATION;
+    const int cancel = strata_cancel_forbid(); /* callbacks and writes are places to end a thread at */
     strata_lock_take(&watches_lock);
     const uint64_t now =
         (atomic_fetch_add_explicit(&state->record->word, one, memory_order_acq_rel) + one) >> STRATA_RECORD_GENERATION;
     for (const strata_generation_watch *watch = state->watches; watch; watch = watch->next)
         tell(watch, now);
     strata_lock_release(&watches_lock);
+    strata_cancel_restore(cancel);
     if (generation)
         *generation = now;
     return STRATA_SUCCESS;
@@ -293,7 +296,9 @@ strata_status strata_generation_watch_destroy(strata_generation_watch *watch)
     if (link)
         *link = watch->next;
     strata_lock_release(&watches_lock);
+    const int cancel = strata_cancel_forbid();
     close(watch->fd);
+    strata_cancel_restore(cancel);
     strata_host_free(watch);
     return STRATA_SUCCESS;
 }

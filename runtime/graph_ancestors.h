@@ -50,6 +50,12 @@ static inline bool strata_capture_place_is_after(strata_capture_place *place, CU
     return (front->count && front->nodes[0] == node) || strata_capture_place_is_after_slow(place, node);
 }
 
+/* False: what comes before the place was asked for, and cannot be learned. */
+static inline bool strata_capture_place_is_known(const strata_capture_place *place)
+{
+    return !place->asked || place->ancestors;
+}
+
 static inline bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes)
 {
     const CUgraphNode *items = strata_nodes_items(nodes);

@@ -126,7 +126,9 @@ static strata_status check_references_released(strata_runtime *runtime)
 static strata_status close_stack(void *closed)
 {
     strata_runtime *runtime = closed;
+    const int cancel = strata_cancel_forbid(); /* may be in the release of the last reference, on any thread */
     const strata_status status = strata_stack_close(runtime->stack);
+    strata_cancel_restore(cancel);
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_destroy(&runtime->streams_lock);
@@ -190,23 +192,20 @@ static strata_status check_only_references(strata_runtime *runtime)
                              (unsigned long long)(usage.live_blocks - held));
 }
 
-strata_status strata_runtime_abandon(strata_runtime *runtime)
+static strata_status abandon(strata_runtime *runtime)
 {
-    strata_status status = check_private(runtime);
-    if (!runtime || status != STRATA_SUCCESS)
-        return status;
     strata_error unwaited = {.status = STRATA_SUCCESS};
     strata_any_stream_frees_finish(runtime);
     if (is_usable(runtime))
         strata_devices_wait_if_uncovered(&unwaited);
-    status = strata_captures_discard(runtime);
+    strata_status status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     status = free_deferred(runtime, &unwaited);
     if (status != STRATA_SUCCESS)
         return status;
     if (strata_device_state_references(runtime->state) == 0)
-        return strata_runtime_destroy(runtime);
+        return destroy(runtime);
     if (is_usable(runtime))
         status = check_only_references(runtime);
     if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device))
@@ -217,6 +216,17 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
         return status;
     atomic_store_explicit(&runtime->stack->runtime, NULL, memory_order_release);
     return strata_device_state_drop(runtime->state, close_stack, runtime);
+}
+
+strata_status strata_runtime_abandon(strata_runtime *runtime)
+{
+    strata_status status = check_private(runtime);
+    if (!runtime || status != STRATA_SUCCESS)
+        return status;
+    const int cancel = strata_cancel_forbid();
+    status = abandon(runtime);
+    strata_cancel_restore(cancel);
+    return status;
 }
 
 int strata_runtime_device(const strata_runtime *runtime)

@@ -1,6 +1,7 @@
 /* Futures: one answer each, and the threads that wait for it. */
 #include "service/future.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -101,9 +102,11 @@ static void ring(strata_future *future)
         ;
     if (fd < 0)
         return;
+    const int cancel = strata_cancel_forbid();
     while (eventfd_write(fd, 1) < 0 && errno == EINTR)
         ;
     atomic_store_explicit(&future->fd, fd, memory_order_release);
+    strata_cancel_restore(cancel);
     strata_lock_jitter();
 }
 
@@ -309,6 +312,8 @@ void strata_future_release(strata_future *future)
 {
     if (!future || service_check_fork(future->forks) != STRATA_SUCCESS)
         return;
+    const int cancel = strata_cancel_forbid(); /* what its answer holds would stay */
     close_fd(future);
     service_future_unhold(future);
+    strata_cancel_restore(cancel);
 }

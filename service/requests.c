@@ -1,4 +1,5 @@
 /* The life of a request: made, submitted, answered, finished. */
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -308,6 +309,7 @@ strata_status strata_future_cancel(strata_future *future)
         return status;
     if (!service_future_claim_queued(future))
         return strata_fail(STRATA_ERROR_BUSY, "the request has begun, or is answered; wait for its answer");
+    const int cancel = strata_cancel_forbid(); /* waiting threads, and the service, wait for the answer */
     strata_service *service = future->service; /* exists: the request is not finished before it is answered */
     const strata_error error = {.status = STRATA_ERROR_CANCELLED, .message = "the request was cancelled"};
     strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = give_buffer(future)};
@@ -315,6 +317,7 @@ strata_status strata_future_cancel(strata_future *future)
     service_mailbox_wake(&service->mailbox);
     publish(future, &answer, &error);
     service_future_unhold(future);
+    strata_cancel_restore(cancel);
     return STRATA_SUCCESS;
 }
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "core/base/asymmetric.h"
 
+#include "core/base/cancel.h"
+
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -42,7 +44,9 @@ static void drain_store_buffers(void)
     atomic_store(&draining, true);
     atomic_store(&strata_barriers_are_full, true);
     strata_full_barrier();
+    const int cancel = strata_cancel_forbid(); /* the caller may hold a lock */
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    strata_cancel_restore(cancel);
     atomic_store(&draining, false);
 }
 

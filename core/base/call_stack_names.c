@@ -3,6 +3,7 @@
  * searched. */
 #include "core/base/call_stack_names.h"
 
+#include "core/base/fork_wait.h"
 #include "core/base/lock.h"
 
 #include <dlfcn.h>
@@ -203,9 +204,11 @@ void strata_call_stack_name(const void *frame, char *text, size_t size)
         snprintf(text, size, "%s", (const char *)named); /* NOLINT: made from this pointer */
         return;
     }
+    const strata_fork_hold hold = strata_fork_hold_begin(); /* this lock and the loader's stay taken in a child */
     strata_lock_take(&names_lock);
     bool named = name_by_debug_information(frame, text, size);
     strata_lock_release(&names_lock);
     if (!named)
         name_by_loader(frame, text, size);
+    strata_fork_hold_end(hold);
 }

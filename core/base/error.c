@@ -1,6 +1,7 @@
 /* Raising, suppressing and logging errors. */
 #include "core/base/error.h"
 
+#include "core/base/cancel.h"
 #include "core/base/escape.h"
 #include "core/base/fault_hints.h"
 #include "core/base/host_memory.h"
@@ -154,10 +155,12 @@ static void log_error(const strata_error *error, bool is_finding)
         strata_report_line(strata_status_name(error->status), error->message);
     if (!callback)
         return;
-    bool before = in_log_callback;
+    const bool before = in_log_callback;
+    const int cancel = strata_cancel_forbid(); /* layers above may have begun a request */
     in_log_callback = true;
     callback(error, data);
     in_log_callback = before;
+    strata_cancel_restore(cancel);
 }
 
 static __attribute__((cold)) void log_notices(strata_thread *thread)

@@ -3,6 +3,7 @@
  * program's may wait for one. Without a lock, since a child may inherit a lock as taken. */
 #include "core/base/fork_wait.h"
 
+#include "core/base/cancel.h"
 #include "core/base/timestamp.h"
 
 #include <pthread.h>
@@ -64,28 +65,36 @@ static void watch(void)
     pthread_atfork(before_fork, after_fork, begin_in_child);
 }
 
-static strata_fork_hold enter(void)
+/* The generation of what it enters. */
+static uint32_t enter(void)
 {
-    return (strata_fork_hold){(uint32_t)(atomic_fetch_add(&holding, 1) / one_generation)};
+    return (uint32_t)(atomic_fetch_add(&holding, 1) / one_generation);
+}
+
+static void leave(uint32_t generation)
+{
+    uint64_t now = atomic_load(&holding);
+    while (now / one_generation == generation && !atomic_compare_exchange_weak(&holding, &now, now - 1))
+        ;
 }
 
 strata_fork_hold strata_fork_hold_begin(void)
 {
+    const int cancel = strata_cancel_forbid();
     pthread_once(&watching, watch);
-    strata_fork_hold hold = enter();
+    uint32_t generation = enter();
     uint64_t begun = 0;
     for (bool waits = !forks_now; waits && atomic_load(&forking);) {
-        strata_fork_hold_end(hold);
+        leave(generation);
         begun = begun ? begun : strata_timestamp_clock();
         waits = wait_a_little(begun);
-        hold = enter();
+        generation = enter();
     }
-    return hold;
+    return (strata_fork_hold){generation, cancel};
 }
 
 void strata_fork_hold_end(strata_fork_hold hold)
 {
-    uint64_t now = atomic_load(&holding);
-    while (now / one_generation == hold.generation && !atomic_compare_exchange_weak(&holding, &now, now - 1))
-        ;
+    leave(hold.generation);
+    strata_cancel_restore(hold.cancel);
 }

@@ -11,10 +11,13 @@
 void strata_backoff_slow(unsigned spins)
 {
     enum { YIELDS = 1000, SLEEP_NS = 20000 };
-    if (spins < YIELDS)
+    if (spins < YIELDS) {
         sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        return;
+    }
+    const int cancel = strata_cancel_forbid(); /* the caller may hold a lock */
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    strata_cancel_restore(cancel);
 }
 
 #ifndef NDEBUG

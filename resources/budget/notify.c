@@ -2,6 +2,7 @@
  * order and without a lock. */
 #include "resources/budget/internal.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 
 /* Whether use has crossed the mark. Above it an account has no thread quotas: granted is in use. */
@@ -46,13 +47,16 @@ static bool next_notification(strata_budget_account *account, bool *notifying, b
     return any;
 }
 
-/* The caller may suppress errors; the callback does not. */
+/* The caller may suppress errors; the callback does not. A thread that ended in it would be the one that delivers for
+ * ever. */
 static void call_back(strata_budget_account *account, const budget_notification *notification)
 {
     strata_error_aside aside;
+    const int cancel = strata_cancel_forbid();
     strata_error_set_aside(&aside);
     account->soft_callback(account, notification->above_mark, (size_t)notification->in_use, account->soft_data);
     strata_error_take_back(&aside);
+    strata_cancel_restore(cancel);
 }
 
 static void notify(strata_budget_account *account)

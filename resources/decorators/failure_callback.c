@@ -4,6 +4,7 @@
  * its own failure cannot call it. Other layers, of this stack and of others, do. */
 #include <strata/failure_callback.h>
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -78,12 +79,14 @@ static bool ask(failure_callback *self, const strata_request *request, const str
     if (!self->callback)
         return make_room(&self->resource);
     strata_error_aside aside;
-    strata_error_set_aside(&aside); /* may be a suppressed try of a layer above */
+    const int cancel = strata_cancel_forbid(); /* layers above have begun the request */
+    strata_error_set_aside(&aside);            /* may be a suppressed try of a layer above */
     const callback_call call = {self, innermost_call};
     innermost_call = &call;
     bool again = self->callback(request, why, self->data);
     innermost_call = call.around;
     strata_error_take_back(&aside);
+    strata_cancel_restore(cancel);
     return again;
 }
 

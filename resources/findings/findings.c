@@ -1,6 +1,7 @@
 /* Keeping findings, and reporting them: to the callback or the log callback, or by ending the process. */
 #include "resources/findings/findings.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/base/report.h"
 #include "core/base/size_text.h"
@@ -94,9 +95,11 @@ _Noreturn static void end_process(const strata_guard_finding *findings, size_t c
 static void call_back(const findings_log *self, const strata_guard_finding *finding)
 {
     strata_error_aside aside;
+    const int cancel = strata_cancel_forbid(); /* layers above may have begun a request */
     strata_error_set_aside(&aside);
     self->options->on_finding_call(finding, self->options->on_finding_data);
     strata_error_take_back(&aside);
+    strata_cancel_restore(cancel);
 }
 
 void findings_record(findings_log *self, const strata_guard_finding *findings, size_t count)

@@ -1,6 +1,7 @@
 /* Building batches of checks, launching them on the guard's stream, reading their findings. */
 #include "resources/guard/internal.h"
 
+#include "core/base/cancel.h"
 #include "core/base/error.h"
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
@@ -728,7 +729,9 @@ static __attribute__((noinline)) void let_checks_come_back(guard *self, uint64_t
     uint64_t unread = unread_bytes(self);
     int64_t until = now_ns() + PATIENCE_NS;
     while (unread > most && now_ns() < until) {
+        const int cancel = strata_cancel_forbid(); /* layers above have begun the request */
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        strata_cancel_restore(cancel);
         guard_poll(self);
         uint64_t now = unread_bytes(self);
         if (now < unread)

@@ -4,6 +4,7 @@
  * A block belongs to the scope that its thread was in, and counts there and in the scopes around it until it is freed,
  * on any thread. Its origin has the scope's slot. A scope's threads share its counters, so its peak is exact. Only
  * threads in a scope, and frees of its blocks, pay for it. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/statistics/internal.h"
@@ -215,6 +216,9 @@ strata_status strata_statistics_scope_close(strata_statistics_scope *scope, stra
         *out = (strata_statistics_counters){0};
     if (!scope)
         return STRATA_SUCCESS;
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_statistics *self = scope->layer;
     strata_lock_take(&self->scopes_lock);
     const uint32_t inside = scope->inside;

@@ -30,6 +30,8 @@ static strata_status leave_capture(const strata_service *service, service_lane *
     strata_runtime *runtime = service->context->runtime;
     *was = strata_captures_any(runtime) && strata_capture_on(runtime, lane->stream);
     strata_status status = strata_captures_leave_stream(runtime, lane->stream);
+    if (status == STRATA_SUCCESS) /* after a reset, perhaps the request's own, the stream is one of before */
+        status = strata_check_device_now(runtime->device);
     if (status == STRATA_SUCCESS)
         status = end_for_driver(lane->stream, was);
     lane->captured = status != STRATA_SUCCESS;
@@ -79,5 +81,5 @@ strata_status service_end_left_capture(strata_service *service, service_lane *la
         return strata_error_raise_again(&failed);
     if (left == STRATA_SUCCESS && was)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the function left a capture open on its stream; it was ended");
-    return was ? left : STRATA_SUCCESS;
+    return was || left == STRATA_ERROR_DEVICE_RESET ? left : STRATA_SUCCESS;
 }

@@ -69,8 +69,10 @@ static strata_status ask_host_function(const service_context *context, service_l
         lane->bell = service_bell_make(box);
     if (!lane->bell)
         return strata_fail_host_memory("the bell of a stream");
-    const strata_status status =
-        strata_call_scope_enter(&scope, context->runtime->device, strata_call_scope_for(lane->stream));
+    strata_device *device = context->runtime->device;
+    strata_status status = strata_check_device_now(device); /* after a reset the stream is one of before */
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, strata_call_scope_for(lane->stream));
     if (status != STRATA_SUCCESS)
         return status;
     service_bell_hold(lane->bell);

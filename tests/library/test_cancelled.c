@@ -42,6 +42,101 @@ static void be_refused_a_reservation(void)
     check_ok(strata_budget_account_close(first));
 }
 
+static unsigned crossings;
+
+static void count_a_crossing(strata_budget_account *account, bool above, size_t in_use, void *data)
+{
+    (void)account, (void)above, (void)in_use, (void)data;
+    crossings++;
+    pthread_testcancel(); /* as where it writes to a log */
+}
+
+static void cross_a_mark(void)
+{
+    const strata_budget_account_options options = {.soft.bytes = SIZE, .soft_callback = count_a_crossing};
+    strata_budget_account *base = strata_budget_base(strata_stack_layer(strata_runtime_stack(runtime), "budget", 0));
+    strata_budget_account *account;
+    strata_block block;
+    const unsigned before = crossings;
+    check_ok(strata_budget_account_open(base, &options, &account));
+    check_ok(strata_budget_enter(account, NULL));
+    check_ok(strata_runtime_allocate(runtime, 2 * SIZE, stream, &block));
+    assert_int_equal(crossings, before + 1);
+    check_ok(strata_budget_enter(base, NULL));
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_reap_pending(runtime));
+    assert_int_equal(crossings, before + 2);
+    check_ok(strata_budget_account_close(account));
+}
+
+static bool have_no_room(const strata_request *request, const strata_error *why, void *data)
+{
+    (void)request, (void)why, (void)data;
+    pthread_testcancel();
+    return false;
+}
+
+/* With the request counted by the budget above. */
+static void be_refused_below(strata_resource **layers, size_t count)
+{
+    strata_stack *stack;
+    strata_block block;
+    strata_budget_usage usage;
+    check_ok(strata_budget_create(0, NULL, &layers[0]));
+    check_ok(strata_pool_create(0, &(strata_pool_options){.max_size = SIZE}, &layers[count - 1]));
+    check_ok(strata_stack_build(layers, count, 0, &stack));
+    const strata_request request = {.bytes = HALF, .stream = stream};
+    assert_int_equal(strata_resource_allocate(strata_stack_top(stack), &request, &block), STRATA_ERROR_OUT_OF_MEMORY);
+    check_ok(strata_budget_account_usage(strata_budget_base(layers[0]), &usage));
+    assert_int_equal(usage.in_use, 0);
+    check_ok(strata_stack_destroy(stack));
+}
+
+static void ask_for_room(void)
+{
+    const strata_failure_callback_options options = {.callback = have_no_room};
+    strata_resource *layers[3];
+    check_ok(strata_failure_callback_create(&options, &layers[1]));
+    be_refused_below(layers, 3);
+}
+
+static void log_an_error(const strata_error *error, void *data)
+{
+    (void)error, (void)data;
+    pthread_testcancel(); /* as where it writes to a file */
+}
+
+static void hear_of_an_error(void)
+{
+    strata_resource *layers[2];
+    strata_set_log_callback(log_an_error, NULL);
+    be_refused_below(layers, 2);
+    strata_set_log_callback(NULL, NULL);
+}
+
+static void end_at_a_finding(const strata_guard_finding *finding, void *data)
+{
+    (void)finding, (void)data;
+    pthread_testcancel();
+}
+
+/* A free that the guard refuses. */
+static void hear_of_a_finding(void)
+{
+    const strata_guard_options options = {.on_finding = STRATA_GUARD_REPORT, .on_finding_call = end_at_a_finding};
+    strata_resource *layers[2];
+    strata_stack *stack;
+    strata_block block;
+    check_ok(strata_guard_create(0, &options, &layers[0]));
+    check_ok(strata_pool_create(0, NULL, &layers[1]));
+    check_ok(strata_stack_build(layers, 2, 0, &stack));
+    const strata_request request = {.bytes = SIZE, .stream = stream};
+    check_ok(strata_resource_allocate(strata_stack_top(stack), &request, &block));
+    check_ok(strata_resource_deallocate(strata_stack_top(stack), &block, stream));
+    assert_int_equal(strata_resource_deallocate(strata_stack_top(stack), &block, stream), STRATA_ERROR_DOUBLE_FREE);
+    check_ok(strata_stack_destroy(stack));
+}
+
 static void flush(void)
 {
     strata_resource *logging = strata_stack_layer(strata_runtime_stack(runtime), "logging", 0);
@@ -57,21 +152,58 @@ static void make_a_runtime(void)
     check_ok(strata_runtime_destroy(made));
 }
 
+static void abandon_a_runtime(void)
+{
+    const strata_runtime_config config = {.size = sizeof config, .stack_text = later_logs};
+    strata_runtime *made;
+    CUstream pooled;
+    strata_ref *ref;
+    check_ok(strata_runtime_create(&config, &made));
+    check_ok(strata_runtime_stream_acquire(made, &pooled));
+    check_ok(strata_runtime_stream_release(made, pooled));
+    check_ok(strata_ref_allocate(made, STRATA_ELEMENT_U8, SIZE, false, NULL, &ref));
+    check_ok(strata_runtime_abandon(made));
+    check_ok(strata_ref_release(ref));
+}
+
+static void bump_the_generation(void)
+{
+    strata_device_state *state = strata_runtime_device_state(runtime);
+    strata_generation_watch *watch;
+    check_ok(strata_generation_watch_create(state, NULL, NULL, &watch));
+    check_ok(strata_device_state_bump_generation(state, NULL));
+    check_ok(strata_generation_watch_destroy(watch));
+}
+
+static void use_futures(strata_service *service)
+{
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
+    check_ok(strata_future_wait(future));
+    assert_true(strata_future_fd(future) >= 0); /* which is rung at once */
+    strata_future_release(future);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
+    assert_true(strata_future_fd(future) >= 0);
+    strata_future_cancel(future); /* unless it has begun */
+    const strata_status status = strata_future_wait(future);
+    assert_true(status == STRATA_SUCCESS || status == STRATA_ERROR_CANCELLED);
+    strata_future_release(future);
+}
+
 static void make_a_service(void)
 {
     const strata_service_options options = {.stack_text = "pool"};
     strata_service *service;
-    strata_future *future;
     check_ok(strata_service_create(&options, &service));
+    use_futures(service); /* the first before there is a context */
     check_ok(strata_service_wait_ready(service, UINT64_MAX));
-    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, SIZE, NULL, &future));
-    check_ok(strata_future_wait(future));
-    strata_future_release(future);
+    use_futures(service);
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {allocate, be_refused,     be_refused_a_reservation,
-                                      flush,    make_a_runtime, make_a_service};
+static void (*const calls[])(void) = {allocate,       be_refused,        be_refused_a_reservation, flush,
+                                      cross_a_mark,   ask_for_room,      hear_of_an_error,         hear_of_a_finding,
+                                      make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {

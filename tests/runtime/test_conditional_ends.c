@@ -197,7 +197,7 @@ static void no_body_is_opened_in_a_capture_that_ends(test_fixture *fixture)
 /* A body that its thread opens and closes, while another thread tries to end the capture around it. */
 typedef struct closing {
     test_fixture *fixture;
-    CUstream stream;
+    CUstream stream, body;
     CUgraphConditionalHandle condition;
     pthread_barrier_t opened;
     strata_status closed;
@@ -241,6 +241,41 @@ static void an_end_that_is_refused_for_its_body_leaves_that_to_its_thread(test_f
     }
 }
 
+static void *close_a_body(void *data)
+{
+    closing *self = data;
+    test_make_current();
+    do
+        self->closed = strata_capture_body_close(self->fixture->runtime, self->body);
+    while (self->closed == STRATA_ERROR_STREAM_MISUSE); /* the other thread has claimed it */
+    return NULL;
+}
+
+/* The thread sanitizer with jitter sees what is read of a body that the other thread has freed. */
+static void a_body_is_ended_once_by_its_close_or_by_the_end_around_it(test_fixture *fixture)
+{
+    enum { ROUNDS = 50 };
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    closing self = {.fixture = fixture,
+                    .stream = test_stream(fixture, TEST_STREAM_POOL),
+                    .body = test_stream(fixture, TEST_STREAM_POOL)};
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_t thread;
+        check_ok(strata_capture_begin(fixture->runtime, self.stream, STRATA_CAPTURE_RELAXED, NULL));
+        begin_if(fixture, self.stream, 1, self.body);
+        assert_int_equal(pthread_create(&thread, NULL, close_a_body, &self), 0);
+        strata_status status;
+        do
+            status = strata_capture_discard(fixture->runtime, self.stream);
+        while (status == STRATA_ERROR_STREAM_MISUSE);
+        pthread_join(thread, NULL);
+        check_ok(status);
+        assert_true(self.closed == STRATA_SUCCESS || self.closed == STRATA_ERROR_INVALID_VALUE);
+        assert_false(strata_is_stream_capturing(fixture->runtime, self.body));
+    }
+}
+
 static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
@@ -266,6 +301,39 @@ static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
         if (!behind)
             check_ok(strata_graph_destroy(graph));
     }
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &beside, stream);
+}
+
+static CUresult refuse_dependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
+{
+    (void)node;
+    (void)dependencies;
+    (void)count;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* The driver does not say what the work is behind of. */
+static void work_of_an_unknown_place_beside_an_open_body_leaves_no_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream), beside = test_allocate(fixture, BYTES, stream);
+    CUresult (*real)(CUgraphNode, CUgraphNode *, size_t *) = strata_cu.GraphNodeGetDependencies;
+    strata_graph *graph;
+    begin(fixture, stream, NULL);
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &beside, stream, STRATA_ACCESS_WRITE));
+    begin_if(fixture, stream, 1, body);
+    check_cu(test_cu()->MemsetD8Async(beside.address, 0x53, BYTES, stream));
+    strata_cu.GraphNodeGetDependencies = refuse_dependencies;
+    const strata_status finished =
+        strata_runtime_finish_block_use(fixture->runtime, &beside, stream, STRATA_ACCESS_WRITE);
+    strata_cu.GraphNodeGetDependencies = real;
+    check_ok(finished);
+    test_write(fixture, &block, 0x54, body);
+    close_body(fixture, body);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "cannot be learned");
+    forget_capture(stream);
     test_free_on(fixture, &block, stream);
     test_free_on(fixture, &beside, stream);
 }
@@ -493,7 +561,9 @@ int main(void)
         TEST_CASE(one_body_is_opened_at_a_time),
         TEST_CASE(no_body_is_opened_in_a_capture_that_ends),
         TEST_CASE(an_end_that_is_refused_for_its_body_leaves_that_to_its_thread),
+        TEST_CASE(a_body_is_ended_once_by_its_close_or_by_the_end_around_it),
         TEST_CASE(work_behind_an_open_node_leaves_no_graph),
+        TEST_CASE(work_of_an_unknown_place_beside_an_open_body_leaves_no_graph),
         TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(a_call_that_captures_forbid_spoils_body_and_capture),
         TEST_CASE(a_body_makes_its_conditions_before_its_work),

@@ -190,6 +190,49 @@ static void threads_capture_functions_one_after_another(test_fixture *fixture)
     }
 }
 
+static strata_status end_the_thread(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime, (void)stream, (void)data;
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    return STRATA_SUCCESS;
+}
+
+static strata_status submit_nothing(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime, (void)stream, (void)data;
+    return STRATA_SUCCESS;
+}
+
+static void *end_in_a_function(void *data)
+{
+    capturer *self = data;
+    const bool prologue = self->scene.bodies != 0;
+    self->status = strata_capture_into(self->scene.fixture->runtime, self->stream, STRATA_CAPTURE_GLOBAL, NULL,
+                                       prologue ? end_the_thread : NULL, prologue ? submit_nothing : end_the_thread,
+                                       &self->scene, &self->graph);
+    return NULL;
+}
+
+static void a_thread_that_ends_in_a_function_keeps_no_other_from_capturing(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    for (unsigned bodies = 0; bodies < 2; bodies++) {
+        capturer self = {.scene = {.fixture = fixture, .bodies = bodies},
+                         .stream = test_stream(fixture, TEST_STREAM_POOL)};
+        pthread_t thread;
+        void *result;
+        assert_int_equal(pthread_create(&thread, NULL, end_in_a_function, &self), 0);
+        assert_int_equal(pthread_join(thread, &result), 0);
+        assert_ptr_equal(result, PTHREAD_CANCELED);
+        assert_false(strata_is_stream_capturing(fixture->runtime, self.stream));
+        check_ok(strata_capture_into(fixture->runtime, self.stream, STRATA_CAPTURE_GLOBAL, NULL, NULL, submit_nothing,
+                                     NULL, &graphs[graph_count]));
+        check_ok(destroy(graphs[graph_count++]));
+    }
+}
+
 /* ---- functions of blocks ---- */
 
 /* Through a temporary, so that the graph has memory: out 0 gets in 1, out 1 gets in 0. */
@@ -475,6 +518,7 @@ int main(void)
         TEST_CASE(a_failure_of_either_function_leaves_everything_usable),
         TEST_CASE(one_capture_of_a_function_runs_at_a_time_in_global_mode),
         TEST_CASE(threads_capture_functions_one_after_another),
+        TEST_CASE(a_thread_that_ends_in_a_function_keeps_no_other_from_capturing),
         TEST_CASE(a_function_is_called_as_a_graph),
         TEST_CASE(calls_in_a_row_come_one_after_another),
         TEST_CASE(inputs_that_are_there_are_not_copied),

@@ -2,11 +2,13 @@
  * Each case forks in a process of its own. */
 #include "support/child.h"
 #include "support/effort.h"
+#include "support/statistics_inside.h"
 
 #include "core/streams/timeline.h"
 #include "runtime/captures.h"
 
 #include <strata/graph.h>
+#include <strata/graphed.h>
 #include <strata/launch.h>
 
 #include <pthread.h>
@@ -121,6 +123,60 @@ static void child_forked_beside_captures_is_refused(void)
     child_ok(strata_runtime_stream_release(runtime, stream));
 }
 
+/* ---- functions in captures ---- */
+
+static strata_status wait_for_fork(strata_runtime *with, CUstream on, void *data)
+{
+    (void)with, (void)on, (void)data;
+    sem_post(&held);
+    sem_wait(&forked);
+    return STRATA_SUCCESS;
+}
+
+static strata_status submit_nothing(strata_runtime *with, CUstream on, void *data)
+{
+    (void)with, (void)on, (void)data;
+    return STRATA_SUCCESS;
+}
+
+static strata_status fail_if_called(strata_runtime *with, CUstream on, void *data)
+{
+    (void)with, (void)on, (void)data;
+    child_check(false);
+    return STRATA_SUCCESS;
+}
+
+static void *hold_global_mode(void *unused)
+{
+    strata_graph *made;
+    test_make_current();
+    child_ok(
+        strata_capture_into(runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, wait_for_fork, submit_nothing, NULL, &made));
+    child_ok(strata_graph_destroy(made));
+    return unused;
+}
+
+static void expect_no_call(void)
+{
+    strata_graph *made;
+    child_status(
+        strata_capture_into(runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, fail_if_called, fail_if_called, NULL, &made),
+        STRATA_ERROR_FORKED);
+    child_status(
+        strata_capture_into(runtime, stream, STRATA_CAPTURE_RELAXED, NULL, fail_if_called, fail_if_called, NULL, &made),
+        STRATA_ERROR_FORKED);
+}
+
+static void child_forked_beside_a_function_calls_none(void)
+{
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    fork_beside(hold_global_mode, expect_no_call);
+    child_ok(strata_runtime_stream_release(runtime, stream));
+}
+
 /* ---- references and launches ---- */
 
 static strata_launch launch;
@@ -177,6 +233,38 @@ static void child_forked_beside_uses_lets_go(void)
     child_ok(strata_runtime_stream_release(runtime, stream));
 }
 
+/* ---- scopes of statistics ---- */
+
+static strata_statistics_scope *scope;
+
+static void *hold_scopes(void *unused)
+{
+    strata_statistics *layer = (strata_statistics *)strata_stack_layer(strata_runtime_stack(runtime), "statistics", 0);
+    strata_lock_take(&layer->scopes_lock);
+    sem_post(&held);
+    sem_wait(&forked);
+    strata_lock_release(&layer->scopes_lock);
+    return unused;
+}
+
+static void close_none(void)
+{
+    strata_statistics_counters counters = {.requested = 1};
+    child_status(strata_statistics_scope_close(scope, &counters), STRATA_ERROR_FORKED);
+    child_check(counters.requested == 0);
+}
+
+static void child_forked_beside_scopes_closes_none(void)
+{
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "statistics, null"}, &runtime));
+    strata_resource *layer = strata_stack_layer(strata_runtime_stack(runtime), "statistics", 0);
+    child_ok(strata_statistics_scope_open(layer, NULL, NULL, &scope));
+    fork_beside(hold_scopes, close_none);
+    child_ok(strata_statistics_scope_close(scope, NULL));
+    child_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- running ---- */
 
 static void a_child_forked_beside_captures_is_refused_and_does_not_hang(void **state)
@@ -191,13 +279,29 @@ static void a_child_forked_beside_uses_lets_go_and_does_not_hang(void **state)
     test_child_run("child_forked_beside_uses_lets_go", NULL);
 }
 
+static void a_child_forked_beside_a_function_calls_none_and_does_not_hang(void **state)
+{
+    (void)state;
+    test_child_run("child_forked_beside_a_function_calls_none", NULL);
+}
+
+static void a_child_forked_beside_scopes_closes_none_and_does_not_hang(void **state)
+{
+    (void)state;
+    test_child_run("child_forked_beside_scopes_closes_none", NULL);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(child_forked_beside_captures_is_refused),
-                                              TEST_SCENARIO(child_forked_beside_uses_lets_go)};
+                                              TEST_SCENARIO(child_forked_beside_uses_lets_go),
+                                              TEST_SCENARIO(child_forked_beside_a_function_calls_none),
+                                              TEST_SCENARIO(child_forked_beside_scopes_closes_none)};
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     setenv("STRATA_DRIVER", "auto", 0);
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_forked_beside_captures_is_refused_and_does_not_hang),
-                                       cmocka_unit_test(a_child_forked_beside_uses_lets_go_and_does_not_hang)};
+                                       cmocka_unit_test(a_child_forked_beside_uses_lets_go_and_does_not_hang),
+                                       cmocka_unit_test(a_child_forked_beside_a_function_calls_none_and_does_not_hang),
+                                       cmocka_unit_test(a_child_forked_beside_scopes_closes_none_and_does_not_hang)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

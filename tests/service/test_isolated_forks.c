@@ -332,6 +332,26 @@ static void a_child_that_goes_on_with_the_making_of_a_descriptor_forks_at_once(v
     assert_true(forks_at_once()); /* the change has ended here */
 }
 
+static void *be_ended_and_make_buffer(void *service)
+{
+    pthread_cancel(pthread_self());
+    return make_buffer(service);
+}
+
+static void a_thread_is_not_ended_with_a_descriptor_that_forks_wait_for(void **state)
+{
+    (void)state;
+    strata_service_options options = isolated;
+    strata_service *service = test_service_make(&options);
+    pthread_t maker;
+    void *right;
+    assert_int_equal(pthread_create(&maker, NULL, be_ended_and_make_buffer, service), 0);
+    assert_int_equal(pthread_join(maker, &right), 0);
+    assert_ptr_equal(right, service);
+    assert_true(forks_at_once());
+    check_ok(strata_service_destroy(service));
+}
+
 int main(void)
 {
     pthread_atfork(before_fork, NULL, NULL);
@@ -347,6 +367,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_asked_for_during_a_fork_is_made_after_it),
         cmocka_unit_test(a_child_whose_fork_waited_in_vain_forks_at_once),
         cmocka_unit_test(a_child_that_goes_on_with_the_making_of_a_descriptor_forks_at_once),
+        cmocka_unit_test(a_thread_is_not_ended_with_a_descriptor_that_forks_wait_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

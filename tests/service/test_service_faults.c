@@ -258,6 +258,75 @@ static void reset_unseen_at_the_end(void)
     child_ok(strata_service_destroy(service));
 }
 
+static CUstream dead; /* the service's stream of before the reset, until the service has noticed that */
+static CUresult (*real_is_capturing)(CUstream stream, CUstreamCaptureStatus *state);
+static CUresult (*real_launch_host)(CUstream stream, CUhostFn function, void *data);
+
+static CUresult ask_about_capture(CUstream stream, CUstreamCaptureStatus *state)
+{
+    child_check(!dead || stream != dead);
+    return real_is_capturing(stream, state);
+}
+
+static CUresult launch_host(CUstream stream, CUhostFn function, void *data)
+{
+    child_check(!dead || stream != dead);
+    return real_launch_host(stream, function, data);
+}
+
+static strata_status reset_the_device(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime, (void)data;
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        _exit(77);
+    dead = stream;
+    return STRATA_SUCCESS;
+}
+
+static void forget_dead_stream(strata_service *service, strata_service_event event, uint64_t generation, void *data)
+{
+    (void)service, (void)generation, (void)data;
+    if (event == STRATA_SERVICE_LOST)
+        dead = NULL;
+}
+
+/* By a request's own function. The driver may crash on the stream that it was given. */
+static void meet_reset_by_function(strata_completion_mode mode)
+{
+    test_open_driver_quietly();
+    real_is_capturing = strata_cu.StreamIsCapturing;
+    real_launch_host = strata_cu.LaunchHostFunc;
+    strata_cu.StreamIsCapturing = ask_about_capture;
+    strata_cu.LaunchHostFunc = launch_host;
+    strata_service *service =
+        make(&(strata_service_options){.completion = mode, .notice = forget_dead_stream, .libraries = ""});
+    const strata_service_operation operation = {.function = reset_the_device};
+    for (int i = 0; i < 2; i++) {
+        strata_future *future;
+        child_ok(i ? strata_service_record_graph(service, &operation, NULL, &future)
+                   : strata_service_run(service, &operation, NULL, &future));
+        child_check(take(future).failure == STRATA_FAILURE_POISONED);
+        child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+        child_ok(strata_ref_release(allocate(service, 64)));
+    }
+    child_ok(strata_service_destroy(service));
+}
+
+static void reset_by_function_while_polling(void)
+{
+    meet_reset_by_function(STRATA_COMPLETION_POLLING);
+}
+
+static void reset_by_function_with_host_functions(void)
+{
+    meet_reset_by_function(STRATA_COMPLETION_HOST_FUNCTION);
+}
+
+static void reset_by_function_while_synchronizing(void)
+{
+    meet_reset_by_function(STRATA_COMPLETION_SYNCHRONIZING);
+}
+
 static void a_service_that_is_reset_too_often_stops(void)
 {
     test_open_driver_quietly();
@@ -503,6 +572,9 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(reset_unseen),
     TEST_SCENARIO(reset_unseen_at_the_end),
     TEST_SCENARIO(reset_with_graphs),
+    TEST_SCENARIO(reset_by_function_while_polling),
+    TEST_SCENARIO(reset_by_function_with_host_functions),
+    TEST_SCENARIO(reset_by_function_while_synchronizing),
     TEST_SCENARIO(a_service_that_is_reset_too_often_stops),
     TEST_SCENARIO(other_failures_ask_the_handler),
     TEST_SCENARIO(requests_during_a_rebuild),
@@ -577,6 +649,14 @@ static void work_goes_to_the_device_that_the_caller_names(void **state)
     test_child_run("the_callers_word", two);
 }
 
+static void a_function_may_reset_the_device(void **state)
+{
+    (void)state;
+    test_child_run("reset_by_function_while_polling", NULL);
+    test_child_run("reset_by_function_with_host_functions", NULL);
+    test_child_run("reset_by_function_while_synchronizing", NULL);
+}
+
 int main(int count, char **arguments)
 {
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -585,6 +665,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_poisoned_context_answers_all_that_is_pending),
         cmocka_unit_test(a_reset_context_is_rebuilt),
         cmocka_unit_test(a_request_and_the_end_find_a_reset),
+        cmocka_unit_test(a_function_may_reset_the_device),
         cmocka_unit_test(graphs_of_requests_are_stale_after_a_reset_and_are_made_again),
         cmocka_unit_test(rebuilds_are_limited),
         cmocka_unit_test(the_handler_decides_about_other_failures),

@@ -166,15 +166,44 @@ static void a_kernel_that_refuses_later_on_is_noticed_at_the_call(void **state)
     test_child_run("is_filtered", NULL);
 }
 
+static void *be_ended_at_a_barrier(void *data)
+{
+    pthread_cancel(pthread_self());
+    strata_heavy_barrier();
+    return data;
+}
+
+static void is_ended_when_filtered(void)
+{
+    enum { SKIPPED = 77 };
+    pthread_t thread;
+    int mark;
+    void *returned;
+    strata_barriers_open();
+    if (strata_barriers_are_full || !refuse_membarrier())
+        exit(SKIPPED);
+    child_check(pthread_create(&thread, NULL, be_ended_at_a_barrier, &mark) == 0);
+    child_check(pthread_join(thread, &returned) == 0);
+    child_check(returned == &mark);
+}
+
+/* It may hold a lock. */
+static void a_thread_is_not_ended_at_the_call_that_notices_it(void **state)
+{
+    (void)state;
+    test_child_run("is_ended_when_filtered", NULL);
+}
+
 int main(int count, char **arguments)
 {
-    static const test_scenario scenarios[] = {TEST_SCENARIO(is_filtered)};
-    test_child_begin(count, arguments, scenarios, 1);
+    static const test_scenario scenarios[] = {TEST_SCENARIO(is_filtered), TEST_SCENARIO(is_ended_when_filtered)};
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_two_threads_sees_the_other),
         cmocka_unit_test(without_the_kernels_help_both_sides_have_full_barriers),
         cmocka_unit_test(one_of_two_processes_sees_the_other),
         cmocka_unit_test(a_kernel_that_refuses_later_on_is_noticed_at_the_call),
+        cmocka_unit_test(a_thread_is_not_ended_at_the_call_that_notices_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,60 @@ static void the_same_way_to_the_same_place_has_the_same_number(void **state)
     }
 }
 
+static void *be_ended_and_print(void *number)
+{
+    lines all = {0};
+    pthread_cancel(pthread_self());
+    strata_call_stack_print(*(uint32_t *)number, keep, &all);
+    return number;
+}
+
+/* The first names are read from files, with a lock. */
+static void a_thread_that_names_frames_is_not_ended(void **state)
+{
+    (void)state;
+    uint32_t number = one_place(0);
+    pthread_t thread;
+    void *returned;
+    assert_int_equal(pthread_create(&thread, NULL, be_ended_and_print, &number), 0);
+    assert_int_equal(pthread_join(thread, &returned), 0);
+    assert_ptr_equal(returned, &number);
+}
+
+static _Atomic bool names_enough;
+
+static void *print_often(void *number)
+{
+    while (!atomic_load(&names_enough)) {
+        lines all = {0};
+        strata_call_stack_print(*(uint32_t *)number, keep, &all);
+    }
+    return NULL;
+}
+
+static void a_child_that_is_forked_while_others_name_frames_can_name_them(void **state)
+{
+    enum { FORKS = 20, PATIENCE_S = 20 };
+    (void)state;
+    uint32_t number = one_place(0);
+    pthread_t thread;
+    atomic_store(&names_enough, false);
+    assert_int_equal(pthread_create(&thread, NULL, print_often, &number), 0);
+    for (int i = 0; i < FORKS; i++) {
+        int status = -1;
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(PATIENCE_S);
+            const lines all = print(number);
+            _exit(all.count > 1 && strstr(all.text[1], "one_place") ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    atomic_store(&names_enough, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void frames_are_named_from_the_innermost_on_and_some_can_be_skipped(void **state)
 {
     (void)state;
@@ -266,6 +320,7 @@ int main(void)
         return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_way_to_the_same_place_has_the_same_number),
+        cmocka_unit_test(a_thread_that_names_frames_is_not_ended),
         cmocka_unit_test(frames_are_named_from_the_innermost_on_and_some_can_be_skipped),
         cmocka_unit_test(a_frame_has_its_file_and_line),
         cmocka_unit_test(of_a_deep_stack_the_innermost_frames_are_kept),
@@ -273,6 +328,7 @@ int main(void)
         cmocka_unit_test(threads_on_the_same_way_have_the_same_number),
         cmocka_unit_test(an_interpreter_adds_its_frames),
         cmocka_unit_test(a_child_that_is_forked_while_others_walk_can_use_the_loader),
+        cmocka_unit_test(a_child_that_is_forked_while_others_name_frames_can_name_them),
         cmocka_unit_test(names_of_cxx_are_those_of_the_source_without_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,36 @@ static void a_lock_may_be_freed_by_the_next_thread_that_takes_it(void **state)
     }
 }
 
+/* ---- waiting ---- */
+
+static void *be_ended_and_take(void *data)
+{
+    record *self = data;
+    pthread_cancel(pthread_self());
+    atomic_store(&self->waits, true);
+    strata_spin_take(&self->spin);
+    strata_spin_release(&self->spin);
+    return self;
+}
+
+/* It may hold other locks. */
+static void a_thread_that_waits_for_a_spin_lock_is_not_ended(void **state)
+{
+    (void)state;
+    record self = {.by_spin = true};
+    pthread_t thread;
+    void *returned;
+    strata_spin_init(&self.spin, STRATA_RANK_LEAF);
+    strata_spin_take(&self.spin);
+    assert_int_equal(pthread_create(&thread, NULL, be_ended_and_take, &self), 0);
+    while (!atomic_load(&self.waits))
+        usleep(10);
+    usleep(100000);
+    strata_spin_release(&self.spin);
+    assert_int_equal(pthread_join(thread, &returned), 0);
+    assert_ptr_equal(returned, &self);
+}
+
 /* ---- jitter ---- */
 
 static struct {
@@ -126,6 +156,7 @@ int main(int count, char **arguments)
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lock_may_be_freed_by_the_next_thread_that_takes_it),
+        cmocka_unit_test(a_thread_that_waits_for_a_spin_lock_is_not_ended),
         cmocka_unit_test(with_jitter_threads_get_in_behind_a_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

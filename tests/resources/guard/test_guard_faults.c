@@ -515,6 +515,32 @@ static void an_allocation_does_not_wait_for_checks_that_do_not_come_back(void **
     end_run(runtime, stream);
 }
 
+static void *be_ended_and_allocate(void *data)
+{
+    strata_runtime *runtime = data;
+    strata_block block;
+    test_make_current();
+    pthread_cancel(pthread_self());
+    if (strata_runtime_allocate(runtime, BYTES, NULL, &block) == STRATA_SUCCESS)
+        strata_runtime_deallocate(runtime, &block);
+    return data;
+}
+
+/* A budget above the guard has counted its request. */
+static void a_thread_that_waits_for_checks_is_not_ended(void **state)
+{
+    (void)state;
+    CUstream stream;
+    pthread_t thread;
+    void *returned;
+    strata_runtime *runtime = run_ahead(&stream);
+    naps.runs = false;
+    assert_int_equal(pthread_create(&thread, NULL, be_ended_and_allocate, runtime), 0);
+    assert_int_equal(pthread_join(thread, &returned), 0);
+    assert_ptr_equal(returned, runtime);
+    end_run(runtime, stream);
+}
+
 /* ---- the driver refuses ---- */
 
 static void a_guard_that_cannot_be_made_leaves_nothing(void **state)
@@ -852,6 +878,7 @@ int main(void)
         CASE(a_quarantine_that_is_made_smaller_lets_go_as_many_as_there_are_batches_for),
         CASE(an_allocation_waits_for_checks_that_come_back),
         CASE(an_allocation_does_not_wait_for_checks_that_do_not_come_back),
+        CASE(a_thread_that_waits_for_checks_is_not_ended),
         CASE(a_guard_that_cannot_be_made_leaves_nothing),
         CASE(without_kernels_a_guard_checks_by_copies),
         CASE(a_check_that_is_refused_once_is_made_the_next_time),
