@@ -298,7 +298,8 @@ bool strata_holds(const void *address)
     const strata_status status = strata_owned_block_find(number, &found);
     if (status == STRATA_SUCCESS)
         strata_owned_block_release(&found);
-    return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER && strata_is_freed_in_capture(number));
+    return status == STRATA_SUCCESS ||
+           (status == STRATA_ERROR_FOREIGN_POINTER && (strata_is_freed_in_capture(number) || strata_is_cut_up(number)));
 }
 
 /* ---- how much there is ---- */

@@ -47,6 +47,17 @@ static bool is_held(CUdeviceptr address)
     return held;
 }
 
+bool strata_is_cut_up(CUdeviceptr address)
+{
+    strata_stack *stack;
+    bool cut = false;
+    for (uint64_t serial = UINT64_MAX; !cut && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        cut = strata_stack_may_cut_blocks(stack) && !strata_device_is_lost(stack->device) &&
+              strata_table_holds(stack->head.table, address);
+    return cut;
+}
+
 /* Whether the program has got memory from the driver at this address of a block whose device was reset. What outlives
  * the reset in a pool goes back first, once the context has begun anew. */
 static bool is_given_out_since(strata_device *device, CUdeviceptr address, const strata_block *block)

@@ -152,6 +152,7 @@ static void learn_stack(exec_device *device)
     const bool guarded = has_layer(device, "guard");
     device->is_guarded = guarded;
     device->memory_outlives = outlives_context(strata_runtime_stack(device->runtime));
+    device->hides_blocks = guarded || strata_stack_may_cut_blocks(strata_runtime_stack(device->runtime));
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
         guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
@@ -465,6 +466,16 @@ bool exec_device_may_have(CUdeviceptr address)
     exec_device *device;
     for (size_t i = 0; (device = exec_device_next(&i));)
         if (may_have(device, address))
+            return true;
+    return false;
+}
+
+bool exec_device_hides(CUdeviceptr address)
+{
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (device->hides_blocks && may_have(device, address) &&
+            strata_table_holds(strata_runtime_stack(device->runtime)->head.table, address))
             return true;
     return false;
 }

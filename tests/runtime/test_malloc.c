@@ -484,6 +484,27 @@ static void an_address_leads_to_its_runtime(void **state)
     check_ok(strata_free(memory));
 }
 
+/* The driver would free the whole chunk, with the other block. */
+static void a_freed_block_of_a_chunk_is_held(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool, direct", "statistics, pool, async", "binning, direct"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        strata_runtime *own, *found;
+        strata_block blocks[2];
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stacks[i]}, &own));
+        for (int b = 0; b < 2; b++)
+            check_ok(strata_runtime_allocate(own, SMALL, NULL, &blocks[b]));
+        check_ok(strata_runtime_deallocate(own, &blocks[0]));
+        assert_true(strata_holds((void *)(uintptr_t)blocks[0].address));
+        check_status(strata_runtime_of_address(blocks[0].address, &found), STRATA_ERROR_FOREIGN_POINTER);
+        check_refused((void *)(uintptr_t)blocks[0].address, "freed already");
+        check_ok(strata_runtime_deallocate(own, &blocks[1]));
+        check_ok(strata_runtime_destroy(own));
+        assert_false(strata_holds((void *)(uintptr_t)blocks[0].address));
+    }
+}
+
 typedef struct searcher {
     void *memory;
     _Atomic bool *stop;
@@ -865,6 +886,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_free_to_come_keeps_no_runtime_from_being_abandoned),
         cmocka_unit_test(a_free_that_another_thread_tries_is_still_to_come),
         cmocka_unit_test(an_address_leads_to_its_runtime),
+        cmocka_unit_test(a_freed_block_of_a_chunk_is_held),
         cmocka_unit_test(runtimes_come_and_go_while_addresses_are_looked_for),
         cmocka_unit_test(threads_allocate_and_free_at_the_same_time),
         cmocka_unit_test(a_thread_without_a_context_gets_the_first_device),

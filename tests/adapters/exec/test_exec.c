@@ -30,6 +30,20 @@ static void a_program_hears_the_same_on_every_stack(void **state)
     check_same("--mode sanitizer", "answers", "answers");
 }
 
+/* Some stacks' blocks begin where memory of the driver does that has other blocks, too. */
+static void a_second_free_is_refused_on_every_stack(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool",         "async",
+                                         "direct",       "pool,async",
+                                         "pool,direct",  "binning,direct",
+                                         "guard,direct", "guard,pool,direct",
+                                         "fixed,direct", "fallback(direct|pool,direct)"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        check_same(text_of("--stack %s", stacks[i]), "behaviour free-twice", "behaviour free-twice");
+    check_same("--mode sanitizer --guard", "behaviour free-twice", "behaviour free-twice");
+}
+
 /* Each way of reaching the driver, beside the simulated driver's checker. What a guard holds back is not free. */
 static void a_program_hears_the_same_under_a_budget_a_log_and_a_guard(void **state)
 {
@@ -903,6 +917,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(a_second_free_is_refused_on_every_stack),
         cmocka_unit_test(a_program_hears_the_same_under_a_budget_a_log_and_a_guard),
         cmocka_unit_test(captures_are_answered_as_without),
         cmocka_unit_test(huge_requests_are_answered_as_without),

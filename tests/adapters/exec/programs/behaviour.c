@@ -296,6 +296,32 @@ static void ask_until_refused(void)
     printf("and on\n");
 }
 
+/* A second free, on every family's way, and then the blocks beside it. */
+static void free_twice(void)
+{
+    enum { BLOCKS = 4 };
+    CUdeviceptr blocks[BLOCKS];
+    unsigned type = 0;
+    unsigned char byte = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+        CHECK(DRIVER(cuMemsetD8)(blocks[i], (unsigned char)i, MIB));
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(DRIVER(cuMemFree)(blocks[i]));
+        printf("type: %d\n", DRIVER(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, blocks[i]));
+        printf("free: %d\n", DRIVER(cuMemFree)(blocks[i]));
+        printf("stream-ordered free: %d\n", DRIVER(cuMemFreeAsync)(blocks[i], 0));
+        for (int other = i + 1; other < BLOCKS; other++) {
+            CHECK(DRIVER(cuMemcpyDtoH)(&byte, blocks[other] + MIB - 1, 1));
+            printf("block %d: %d\n", other, byte);
+        }
+    }
+    CHECK(DRIVER(cuMemAlloc)(&blocks[0], MIB));
+    CHECK(DRIVER(cuMemsetD8)(blocks[0], 9, MIB));
+    CHECK(DRIVER(cuMemFree)(blocks[0]));
+}
+
 static const named_way behaviours[] = {
     {"capture", allocate_in_a_capture},
     {"capture-free", free_on_a_captured_stream},
@@ -315,6 +341,7 @@ static const named_way behaviours[] = {
     {"closed-others", close_other_descriptors},
     {"leak", keep_memory},
     {"refused", ask_until_refused},
+    {"free-twice", free_twice},
 };
 
 int main(int count, char **arguments)
