@@ -156,6 +156,7 @@ static void learn_stack(exec_device *device)
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
         guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
+    device->completes_late = device->memory_is_ordered || has_layer(device, "direct") || has_layer(device, "binning");
     device->frees_at_once = guarded || has_layer(device, "logging");
 }
 

@@ -107,6 +107,7 @@ typedef struct exec_device {
     CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
     _Atomic bool memory_is_ordered; /* a new block may wait for work of its stream: of `async`, or a guard's fill */
 
+    _Atomic bool completes_late;  /* the stack counts frees as complete only where it looks for that, as no pool does */
     _Atomic bool memory_outlives; /* the stack's memory does not end with its context: it is of the driver's pools */
     _Atomic bool hides_blocks; /* the stack's table may have blocks that no search finds: a layer's chunks, and what a
                                   guard holds back */

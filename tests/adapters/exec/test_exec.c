@@ -30,6 +30,17 @@ static void a_program_hears_the_same_on_every_stack(void **state)
     check_same("--mode sanitizer", "answers", "answers");
 }
 
+/* Of a non-blocking stream too, behind which frees wait. */
+static void freed_memory_is_told_as_free_on_every_stack(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "", "--stack async", "--stack direct", "--mode sanitizer", "--stack binning,pool", "--stack binning,direct",
+        "--stack fallback(direct|pool)", "--budget 16GiB --stack direct"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "behaviour told", "behaviour told");
+}
+
 /* Some stacks' blocks begin where memory of the driver does that has other blocks, too. */
 static void a_second_free_is_refused_on_every_stack(void **state)
 {
@@ -917,6 +928,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(freed_memory_is_told_as_free_on_every_stack),
         cmocka_unit_test(a_second_free_is_refused_on_every_stack),
         cmocka_unit_test(a_program_hears_the_same_under_a_budget_a_log_and_a_guard),
         cmocka_unit_test(captures_are_answered_as_without),

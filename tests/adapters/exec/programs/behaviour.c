@@ -296,6 +296,33 @@ static void ask_until_refused(void)
     printf("and on\n");
 }
 
+static size_t free_mebibytes(void)
+{
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    return free_bytes / MIB;
+}
+
+/* Blocks that a stream has used, freed and asked about: without that stream, and with it. */
+static void ask_about_freed_memory(void)
+{
+    enum { BLOCKS = 64 };
+    CUdeviceptr blocks[BLOCKS];
+    CUstream stream = NULL;
+    const size_t all = free_mebibytes();
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+            CHECK(DRIVER(cuMemsetD8Async)(blocks[i], 1, MIB, stream));
+        }
+        printf("live: %s\n", free_mebibytes() == all - BLOCKS ? "less is free" : "other memory is free");
+        for (int i = 0; i < BLOCKS; i++)
+            CHECK(DRIVER(cuMemFree)(blocks[i]));
+        printf("freed: %s\n", free_mebibytes() == all ? "all is free" : "not all is free");
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    }
+}
+
 /* A second free, on every family's way, and then the blocks beside it. */
 static void free_twice(void)
 {
@@ -342,6 +369,7 @@ static const named_way behaviours[] = {
     {"leak", keep_memory},
     {"refused", ask_until_refused},
     {"free-twice", free_twice},
+    {"told", ask_about_freed_memory},
 };
 
 int main(int count, char **arguments)
