@@ -284,8 +284,8 @@ static exec_here look_up(CUcontext context)
         return (exec_here){0};
     const bool primary = exec_is_primary(context, ordinal);
     exec_device *device = &devices[ordinal];
-    if (!primary && !exec_settings_now.charged) /* a stack would hold a second context for nothing */
-        return (exec_here){0};
+    if (!primary && !exec_settings_now.charged && !exec_device_at((size_t)ordinal))
+        return (exec_here){0}; /* a stack would hold a second context for nothing */
     if (start(device, ordinal) != EXEC_DEVICE_READY)
         return (exec_here){.refused = exec_settings_now.fail_closed};
     return (exec_here){.device = device, .primary = primary};
@@ -297,6 +297,15 @@ exec_device *exec_device_start(int ordinal)
                    start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY
                ? &devices[ordinal]
                : NULL;
+}
+
+exec_device *exec_device_of_memory(const exec_here *here, int ordinal)
+{
+    if (here->device && here->device->ordinal == ordinal)
+        return here->device;
+    if (here->device || exec_settings_now.charged)
+        return exec_device_start(ordinal);
+    return strata_driver_is_open() && ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
 }
 
 exec_device *exec_device_if_ready(void)

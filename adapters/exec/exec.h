@@ -171,6 +171,10 @@ bool exec_is_primary(CUcontext context, CUdevice ordinal);
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
 exec_device *exec_device_start(int ordinal);
 
+/* The device with this ordinal, of which the driver is asked for memory. NULL: it has no stack, and `here` and the
+ * settings ask for none. */
+exec_device *exec_device_of_memory(const exec_here *here, int ordinal);
+
 /* The number of a context's device, whatever context is current. -1: it is not known. */
 int exec_ordinal_of(CUcontext context);
 

@@ -24,8 +24,8 @@ size_t exec_told_size(const exec_device *device, size_t total)
     return 0;
 }
 
-/* Makes completed frees count as free: to the program, its frees have waited for the device. Before the driver is asked,
- * which gets some of the memory back. */
+/* Makes completed frees count as free: to the program, its frees have waited for the device. Before the driver is
+ * asked, which gets some of the memory back. */
 static void learn_completed(exec_device *device)
 {
     strata_resource *top = strata_stack_top(strata_runtime_stack(device->runtime));

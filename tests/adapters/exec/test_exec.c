@@ -34,9 +34,14 @@ static void a_program_hears_the_same_on_every_stack(void **state)
 static void freed_memory_is_told_as_free_on_every_stack(void **state)
 {
     (void)state;
-    static const char *const options[] = {
-        "", "--stack async", "--stack direct", "--mode sanitizer", "--stack binning,pool", "--stack binning,direct",
-        "--stack fallback(direct|pool)", "--budget 16GiB --stack direct"};
+    static const char *const options[] = {"",
+                                          "--stack async",
+                                          "--stack direct",
+                                          "--mode sanitizer",
+                                          "--stack binning,pool",
+                                          "--stack binning,direct",
+                                          "--stack fallback(direct|pool)",
+                                          "--budget 16GiB --stack direct"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         check_same(options[i], "behaviour told", "behaviour told");
 }

@@ -89,6 +89,94 @@ static void end_contexts_of_pooled_memory(void)
     printf("\n");
 }
 
+/* ---- memory that the stack keeps ---- */
+
+/* A graph with one node that makes memory, launched once. */
+static CUresult launch_with_memory(size_t bytes)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                         .bytesize = bytes};
+    CUgraph graph;
+    CUgraphExec launched;
+    CUgraphNode made;
+    CHECK(DRIVER(cuGraphCreate)(&graph, 0));
+    CHECK(DRIVER(cuGraphAddMemAllocNode)(&made, graph, NULL, 0, &params));
+    CHECK(DRIVER(cuGraphInstantiate)(&launched, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    const CUresult result = DRIVER(cuGraphLaunch)(launched, NULL);
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuGraphExecDestroy)(launched));
+    CHECK(DRIVER(cuGraphDestroy)(graph));
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(params.dptr));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDeviceGraphMemTrim)(0));
+    return result;
+}
+
+static CUresult make_physical(size_t bytes)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    const CUresult result = DRIVER(cuMemCreate)(&handle, bytes, &properties, 0);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemRelease)(handle));
+    return result;
+}
+
+static CUresult make_pitched(size_t bytes)
+{
+    CUdeviceptr block;
+    size_t pitch;
+    const CUresult result = DRIVER(cuMemAllocPitch)(&block, &pitch, MIB, bytes / MIB, 16);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(block));
+    return result;
+}
+
+static CUresult make_on_a_stream(size_t bytes)
+{
+    CUdeviceptr block;
+    const CUresult result = DRIVER(cuMemAllocAsync)(&block, bytes, NULL);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    return result;
+}
+
+static CUresult make_linear(size_t bytes)
+{
+    CUdeviceptr block;
+    const CUresult result = DRIVER(cuMemAlloc)(&block, bytes);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(block));
+    return result;
+}
+
+/* More than half of the device, once in each way, each time after the primary context has had and freed as much. Keeps
+ * 2 MiB in a context of its own. */
+static void take_what_the_primary_context_freed(void)
+{
+    static CUresult (*const makers[])(size_t bytes) = {make_linear, make_on_a_stream, make_pitched, make_physical,
+                                                       launch_with_memory};
+    size_t free_bytes, total;
+    CUcontext own, primary;
+    CHECK(DRIVER(cuCtxGetCurrent)(&primary));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    for (size_t i = 0; i < 2 * sizeof makers / sizeof makers[0]; i++) {
+        CHECK(DRIVER(cuCtxSetCurrent)(primary));
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        CHECK(make_linear(total / MIB * 5 / 8 * MIB));
+        CHECK(DRIVER(cuCtxSetCurrent)(i % 2 ? own : primary));
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        printf(" %s %d", free_bytes > total / 4 * 3 ? "free" : "taken", makers[i / 2](total / MIB * 5 / 8 * MIB));
+    }
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    take(2);
+    printf("\n");
+}
+
 /* ---- resets ---- */
 
 /* Each time more than half of the device, of which nothing is left behind the reset. */
@@ -657,6 +745,7 @@ static const named_way ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
     {"pooled-memory", end_contexts_of_pooled_memory},
+    {"freed", take_what_the_primary_context_freed},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
     {"often", reset_often},
