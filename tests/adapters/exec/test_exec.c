@@ -878,6 +878,8 @@ static void an_option_that_cannot_work_runs_no_program(void **state)
         {"--log /tmp", "--log: the log could not be written to /tmp: Is a directory"},
         {"--log /dev/fd/400", "--log: the log could not be written to /dev/fd/400: Bad file descriptor"},
         {"--log /tmp/strata-exec-%q.slog", "--log: "},
+        {"--log /tmp/strata-exec-one --output /tmp/../tmp/./strata-exec-one", "are one file, /tmp/strata-exec-one"},
+        {"--log /tmp/strata-exec-%p%% --output /tmp/strata-exec-%p%", "are one file, /tmp/strata-exec-"},
         {"--shared ../x", "--shared: invalid name \"../x\""},
         {"--shared .x", "--shared: invalid name \".x\""},
         {"--budget 9223372036854775808", "--budget: 9223372036854775808 is above 2^62 bytes"},
