@@ -192,21 +192,12 @@ static bool add_log(text_builder *to, const exec_request *request, bool numbered
     return numbered || file.full || can_log(request, path);
 }
 
-/* Whether each process has its own file by a name: %p is in it, and not behind another %, which makes it "%p". */
-static bool names_process(const char *name)
-{
-    for (const char *at = name; (at = strchr(at, '%')) && at[1]; at += 2)
-        if (at[1] == 'p')
-            return true;
-    return false;
-}
-
 /* Whether processes would write over each other's files, or be refused them; says so. */
 static bool is_one_file_for_many(const exec_request *request)
 {
-    const char *option = request->log && !names_process(request->log)         ? "--log"
-                         : request->output && !names_process(request->output) ? "--output"
-                                                                              : NULL;
+    const char *option = request->log && !strata_output_names_process(request->log)         ? "--log"
+                         : request->output && !strata_output_names_process(request->output) ? "--output"
+                                                                                            : NULL;
     if (!request->children || !option)
         return false;
     fprintf(stderr,
