@@ -88,6 +88,16 @@ static void resets_leave_no_addresses_behind(void **state)
     unsetenv("STRATA_SIM_MEMORY");
 }
 
+static void a_new_stream_is_not_taken_for_one_that_a_reset_has_ended(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--stack guard,async", "--stack async", "--mode sanitizer"};
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_under(options[i], "contexts streams"), 0, "0 failed\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
 static void a_reset_takes_what_was_live_out_of_the_budget(void **state)
 {
     (void)state;
@@ -240,6 +250,7 @@ int main(void)
         cmocka_unit_test(free_memory_of_the_stack_is_for_all_contexts_and_graphs),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
         cmocka_unit_test(resets_leave_no_addresses_behind),
+        cmocka_unit_test(a_new_stream_is_not_taken_for_one_that_a_reset_has_ended),
         cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(a_guard_checks_before_a_context_ends),

@@ -196,6 +196,44 @@ static void fill_between_resets(void)
     printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
 }
 
+static void enter(int device)
+{
+    CUcontext primary;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, device));
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+}
+
+/* Resets of both devices end streams that the stacks made, and the driver gives their handles to the program's. */
+static void make_streams_behind_resets(void)
+{
+    enum { STREAMS = 128 };
+    CUstream streams[STREAMS];
+    CUdeviceptr block;
+    int failed = 0;
+    for (int device = 0; device < 2; device++) {
+        enter(device);
+        CHECK(DRIVER(cuStreamCreate)(&streams[device], CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, streams[device]));
+        CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, streams[device]));
+        CHECK(DRIVER(cuMemFreeAsync)(block, streams[device]));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuStreamSynchronize)(streams[device]));
+    }
+    for (int device = 1; device >= 0; device--) {
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(device));
+        enter(device);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+        if (DRIVER(cuMemAllocAsync)(&block, MIB, streams[i]) != CUDA_SUCCESS ||
+            DRIVER(cuMemFreeAsync)(block, streams[i]) != CUDA_SUCCESS)
+            failed++;
+    }
+    CHECK(DRIVER(cuCtxSynchronize)());
+    printf("%d failed\n", failed);
+}
+
 /* On each device: 60 MiB, and after a reset twice 60. */
 static void take_around_resets(void)
 {
@@ -748,6 +786,7 @@ static const named_way ways[] = {
     {"freed", take_what_the_primary_context_freed},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
+    {"streams", make_streams_behind_resets},
     {"often", reset_often},
     {"freed-late", free_what_resets_have_ended},
     {"default-streams", read_on_default_streams},
