@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/stack/calls.h"
 #include "core/stack/neighbours.h"
+#include "resources/chunks/source.h"
 #include "runtime/captures.h"
 
 static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strata_block *block)
@@ -50,7 +51,7 @@ static bool is_held(CUdeviceptr address)
 bool strata_is_cut_up(CUdeviceptr address)
 {
     strata_stack *stack;
-    bool cut = false;
+    bool cut = pool_malloc_holds(address);
     for (uint64_t serial = UINT64_MAX; !cut && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
          serial = strata_neighbours_unpin(stack))
         cut = strata_stack_may_cut_blocks(stack) && !strata_device_is_lost(stack->device) &&

@@ -5,6 +5,7 @@
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
+#include "resources/chunks/source.h"
 
 /* ---- serving ---- */
 
@@ -252,7 +253,8 @@ static bool is_mapped_by_a_stack(CUdeviceptr address)
 
 bool exec_is_held(CUdeviceptr address)
 {
-    return strata_driver_is_open() && (exec_device_hides(address) || is_mapped_by_a_stack(address));
+    return strata_driver_is_open() &&
+           (exec_device_hides(address) || pool_malloc_holds(address) || is_mapped_by_a_stack(address));
 }
 
 static CUresult refuse(exec_wrong_free kind, CUdeviceptr address)

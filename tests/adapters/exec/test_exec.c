@@ -58,6 +58,9 @@ static void a_second_free_is_refused_on_every_stack(void **state)
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
         check_same(text_of("--stack %s", stacks[i]), "behaviour free-twice", "behaviour free-twice");
     check_same("--mode sanitizer --guard", "behaviour free-twice", "behaviour free-twice");
+    setenv("STRATA_SIM_LACKS", "virtual-memory", 1);
+    check_same("--stack pool", "behaviour free-twice", "behaviour free-twice");
+    unsetenv("STRATA_SIM_LACKS");
 }
 
 /* Each way of reaching the driver, beside the simulated driver's checker. What a guard holds back is not free. */
