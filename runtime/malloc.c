@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "core/stack/calls.h"
-#include "core/stack/neighbours.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
@@ -358,8 +357,8 @@ bool strata_holds(const void *address)
     const strata_status status = strata_owned_block_find(number, &found);
     if (status == STRATA_SUCCESS)
         strata_owned_block_release(&found);
-    return status == STRATA_SUCCESS || (status == STRATA_ERROR_FOREIGN_POINTER &&
-                                        (strata_is_freed_in_capture(number) || strata_neighbours_keep(number, false)));
+    return status == STRATA_SUCCESS ||
+           (status == STRATA_ERROR_FOREIGN_POINTER && (strata_is_freed_in_capture(number) || strata_is_cut_up(number)));
 }
 
 /* ---- how much there is ---- */

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/stack/calls.h"
 #include "core/stack/neighbours.h"
+#include "resources/chunks/source.h"
 #include "runtime/captures.h"
 
 static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strata_block *block)
@@ -48,6 +49,17 @@ static bool is_held(CUdeviceptr address)
     return held;
 }
 
+bool strata_is_cut_up(CUdeviceptr address)
+{
+    strata_stack *stack;
+    bool cut = pool_malloc_holds(address);
+    for (uint64_t serial = UINT64_MAX; !cut && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        cut = strata_stack_may_cut_blocks(stack) && !strata_device_is_lost(stack->device) &&
+              strata_table_holds(stack->head.table, address);
+    return cut;
+}
+
 /* Whether the program has got memory from the driver at this address of a block whose device was reset. What outlives
  * the reset in a pool goes back first, once the context has begun anew. */
 static bool is_given_out_since(strata_device *device, CUdeviceptr address, const strata_block *block)
@@ -79,7 +91,7 @@ static bool find_by_loss(bool lost, CUdeviceptr address, strata_owned_block *out
 {
     const bool nested = strata_neighbours_any_of_program();
     return (nested && find_among(lost, true, address, out)) ||
-           (!(nested && strata_neighbours_keep(address, true)) && find_among(lost, false, address, out));
+           (!(nested && strata_neighbours_cut(address)) && find_among(lost, false, address, out));
 }
 
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out)

@@ -152,9 +152,11 @@ static void learn_stack(exec_device *device)
     const bool guarded = has_layer(device, "guard");
     device->is_guarded = guarded;
     device->memory_outlives = outlives_context(strata_runtime_stack(device->runtime));
+    device->hides_blocks = guarded || strata_stack_may_cut_blocks(strata_runtime_stack(device->runtime));
     device->account = budget ? strata_budget_base(budget) : NULL;
     device->memory_is_ordered =
         guarded || has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
+    device->completes_late = device->memory_is_ordered || has_layer(device, "direct") || has_layer(device, "binning");
     device->frees_at_once = guarded || has_layer(device, "logging");
 }
 
@@ -282,8 +284,8 @@ static exec_here look_up(CUcontext context)
         return (exec_here){0};
     const bool primary = exec_is_primary(context, ordinal);
     exec_device *device = &devices[ordinal];
-    if (!primary && !exec_settings_now.charged) /* a stack would hold a second context for nothing */
-        return (exec_here){0};
+    if (!primary && !exec_settings_now.charged && !exec_device_at((size_t)ordinal))
+        return (exec_here){0}; /* a stack would hold a second context for nothing */
     if (start(device, ordinal) != EXEC_DEVICE_READY)
         return (exec_here){.refused = exec_settings_now.fail_closed};
     return (exec_here){.device = device, .primary = primary};
@@ -295,6 +297,15 @@ exec_device *exec_device_start(int ordinal)
                    start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY
                ? &devices[ordinal]
                : NULL;
+}
+
+exec_device *exec_device_of_memory(const exec_here *here, int ordinal)
+{
+    if (here->device && here->device->ordinal == ordinal)
+        return here->device;
+    if (here->device || exec_settings_now.charged)
+        return exec_device_start(ordinal);
+    return strata_driver_is_open() && ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
 }
 
 exec_device *exec_device_if_ready(void)
@@ -465,6 +476,16 @@ bool exec_device_may_have(CUdeviceptr address)
     exec_device *device;
     for (size_t i = 0; (device = exec_device_next(&i));)
         if (may_have(device, address))
+            return true;
+    return false;
+}
+
+bool exec_device_hides(CUdeviceptr address)
+{
+    exec_device *device;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        if (device->hides_blocks && may_have(device, address) &&
+            strata_table_holds(strata_runtime_stack(device->runtime)->head.table, address))
             return true;
     return false;
 }

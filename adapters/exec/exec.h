@@ -107,9 +107,12 @@ typedef struct exec_device {
     CUevent last_work;              /* recorded on one stream after another, or NULL; under `publishing` */
     _Atomic bool memory_is_ordered; /* a new block may wait for work of its stream: of `async`, or a guard's fill */
 
+    _Atomic bool completes_late;  /* the stack counts frees as complete only where it looks for that, as no pool does */
     _Atomic bool memory_outlives; /* the stack's memory does not end with its context: it is of the driver's pools */
-    _Atomic bool is_guarded;      /* the stack has a guard, whose own work uses memory that ends with the context */
-    pthread_rwlock_t ending;      /* write-locked by a call that may end the context; made with the first stack */
+    _Atomic bool hides_blocks; /* the stack's table may have blocks that no search finds: a layer's chunks, and what a
+                                  guard holds back */
+    _Atomic bool is_guarded;   /* the stack has a guard, whose own work uses memory that ends with the context */
+    pthread_rwlock_t ending;   /* write-locked by a call that may end the context; made with the first stack */
 
     /* frees.c */
     _Atomic bool frees_at_once;       /* a layer (guard, logging) is to see each free as it is made */
@@ -167,6 +170,10 @@ bool exec_is_primary(CUcontext context, CUdevice ordinal);
 
 /* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
 exec_device *exec_device_start(int ordinal);
+
+/* The device with this ordinal, of which the driver is asked for memory. NULL: it has no stack, and `here` and the
+ * settings ask for none. */
+exec_device *exec_device_of_memory(const exec_here *here, int ordinal);
 
 /* The number of a context's device, whatever context is current. -1: it is not known. */
 int exec_ordinal_of(CUcontext context);
@@ -263,6 +270,9 @@ void exec_device_has_block(exec_device *device, const strata_block *block);
 
 /* Whether an address can be of any stack's memory: quick, and false for most that are none of it. */
 bool exec_device_may_have(CUdeviceptr address);
+
+/* Whether an address that is of no live block is in one that a layer holds back or cuts up. */
+bool exec_device_hides(CUdeviceptr address);
 
 /* Whether an address that is of no live block lies in memory that a stack holds. */
 bool exec_is_held(CUdeviceptr address);

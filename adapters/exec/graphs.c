@@ -73,10 +73,30 @@ EXEC_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
 
 /* ---- launches and trims ---- */
 
+typedef CUresult submit_graph(CUgraphExec graph, CUstream stream);
+
+/* A graph may have nodes of several devices. */
+static bool make_room(void)
+{
+    exec_device *device;
+    bool made = false;
+    for (size_t i = 0; (device = exec_device_next(&i));)
+        made |= exec_make_room(&(exec_here){.device = device});
+    return made;
+}
+
+static CUresult submit(submit_graph *real, CUgraphExec graph, CUstream stream)
+{
+    CUresult result = real ? real(graph, stream) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room())
+        result = real(graph, stream);
+    return changed(result);
+}
+
 #define GRAPH_HOOK(name)                                                  \
     EXEC_EXPORT CUresult CUDAAPI name(CUgraphExec graph, CUstream stream) \
     {                                                                     \
-        return changed(EXEC_CALL(name, graph, stream));                   \
+        return submit(EXEC_REAL(name), graph, stream);                    \
     }
 
 GRAPH_HOOK(cuGraphLaunch)

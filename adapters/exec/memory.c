@@ -2,10 +2,10 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
-#include "core/stack/neighbours.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "driver/driver.h"
+#include "resources/chunks/source.h"
 
 /* ---- serving ---- */
 
@@ -238,21 +238,23 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size
 /* ---- frees ---- */
 
 /* Asks the driver for the physical memory behind the address: a stack's, unless the program has made it. In a free of
- * such an address the driver would take the stack's mapping apart. Chunks of layers over other owners are known. */
-bool exec_is_held(CUdeviceptr address)
+ * such an address the driver would take the stack's mapping apart. */
+static bool is_mapped_by_a_stack(CUdeviceptr address)
 {
     CUmemGenericAllocationHandle handle;
     __typeof__(&cuMemRetainAllocationHandle) retain = EXEC_REAL(cuMemRetainAllocationHandle);
     __typeof__(&cuMemRelease) release = EXEC_REAL(cuMemRelease);
-    if (!strata_driver_is_open())
-        return false;
-    if (exec_device_may_have(address) && strata_neighbours_keep(address, false))
-        return true;
     if (!retain || !release ||
         retain(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS) /* NOLINT: an address of the device */
         return false;
     release(handle);
     return !exec_passed_has(EXEC_PHYSICAL, handle);
+}
+
+bool exec_is_held(CUdeviceptr address)
+{
+    return strata_driver_is_open() &&
+           (exec_device_hides(address) || pool_malloc_holds(address) || is_mapped_by_a_stack(address));
 }
 
 static CUresult refuse(exec_wrong_free kind, CUdeviceptr address)

@@ -189,9 +189,7 @@ static void go_to_location(exec_here *here, const CUmemAllocationProp *propertie
         *here = (exec_here){.refused = here->refused};
         return;
     }
-    const int ordinal = properties->location.id;
-    if (here->device ? here->device->ordinal != ordinal : exec_settings_now.charged)
-        here->device = exec_device_start(ordinal);
+    here->device = exec_device_of_memory(here, properties->location.id);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,

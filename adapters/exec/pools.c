@@ -171,10 +171,7 @@ exec_here exec_pool_owner(CUmemoryPool pool, CUstream stream)
     int ordinal;
     if (here.refused || !strata_driver_is_open() || !find_pool(pool, &ordinal))
         return here;
-    if (ordinal == NO_DEVICE)
-        here.device = NULL;
-    else if (here.device ? here.device->ordinal != ordinal : exec_settings_now.charged)
-        here.device = exec_device_start(ordinal);
+    here.device = ordinal == NO_DEVICE ? NULL : exec_device_of_memory(&here, ordinal);
     return here;
 }
 

@@ -189,7 +189,7 @@ void exec_report_write(exec_report_form form, bool at_end, strata_write_callback
  * program opens under their numbers. */
 static int given = -1, kept = -1;
 static strata_descriptor_mark kept_mark;
-static pid_t owner; /* a forked child reports nothing */
+static pid_t owner;
 
 static bool names_descriptor(const exec_settings *settings)
 {
@@ -253,12 +253,18 @@ static void write_report(bool at_end)
     say_lost(settings->output, text.failed ? text.error : closed ? 0 : errno);
 }
 
+/* Whether the report is not written over the one of the process that forked this one. */
+static bool has_place(const exec_settings *settings)
+{
+    return getpid() == owner || names_descriptor(settings) || strata_output_names_process(settings->output);
+}
+
 /* One after the other: live.c's thread may be at a report when the program ends, and both would write to one file. */
 static void report(bool at_end)
 {
     static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
     static bool ended; /* the last one was written; guarded by the lock */
-    if (getpid() != owner)
+    if (!has_place(&exec_settings_now))
         return;
     pthread_mutex_lock(&writing);
     if (!ended)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
+#include "core/streams/stream_map.h"
 #include "driver/driver.h"
 
 static CUcontext current_context(void)
@@ -47,6 +48,7 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     CUdevice ordinal;
     if (result != CUDA_SUCCESS)
         return result;
+    strata_stream_was_made(*stream);
     const exec_here here = exec_device_here();
     if (here.primary)
         return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device->ordinal, *stream, here.device->context)
@@ -62,6 +64,8 @@ EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx
 {
     const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
     exec_beside beside;
+    if (result == CUDA_SUCCESS)
+        strata_stream_was_made(*stream);
     if (result == CUDA_SUCCESS && exec_green_find(green, -1, 0, &beside))
         return notice_new(beside.ordinal, *stream, (CUcontext)(void *)green);
     const CUcontext context = result == CUDA_SUCCESS ? exec_context_of_green(green) : NULL;

@@ -24,13 +24,14 @@ size_t exec_told_size(const exec_device *device, size_t total)
     return 0;
 }
 
-/* Makes completed frees of stream-ordered memory count as free: to the program, its frees have waited for the device. A
- * pool counts them without this. */
+/* Makes completed frees count as free: to the program, its frees have waited for the device. Before the driver is
+ * asked, which gets some of the memory back. */
 static void learn_completed(exec_device *device)
 {
     strata_resource *top = strata_stack_top(strata_runtime_stack(device->runtime));
     size_t bytes;
-    if (!device->memory_is_ordered || exec_captures_under_way())
+    exec_free_waiting(device);
+    if (!device->completes_late || exec_captures_under_way())
         return;
     strata_error_suppress_begin();
     top->ops->reap(top, STRATA_REAP_FINISHED, &bytes);
@@ -43,8 +44,6 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 {
     strata_budget_usage budget;
     strata_usage usage;
-    exec_free_waiting(device);
-    learn_completed(device);
     strata_error_suppress_begin();
     const bool refused = exec_set_aside_first(device, false) != STRATA_SUCCESS;
     strata_error_suppress_end(false);
@@ -69,6 +68,8 @@ static exec_here here_behind_resets(void)
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     const exec_here here = here_behind_resets(); /* a stack of before gives its memory back where one is built */
+    if (here.device)
+        learn_completed(here.device);
     const CUresult result = EXEC_CALL(cuMemGetInfo_v2, free_bytes, total);
     size_t whole, unused;
     if (result != CUDA_SUCCESS)

@@ -50,6 +50,14 @@ bool strata_output_expand(const char *name, char *path, size_t room)
     return true;
 }
 
+bool strata_output_names_process(const char *name)
+{
+    for (const char *at = name; (at = strchr(at, '%')) && at[1]; at += 2)
+        if (at[1] == 'p')
+            return true;
+    return false;
+}
+
 /* The folder of a path. False if it cannot be found out. */
 static bool look_at_folder(const char *path, struct stat *is)
 {

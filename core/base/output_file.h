@@ -14,6 +14,9 @@ int strata_output_descriptor(const char *path);
  * too long. */
 bool strata_output_expand(const char *name, char *path, size_t room);
 
+/* Whether each process has its own file by a name: %p is in it, and not behind another %, which makes it "%p". */
+bool strata_output_names_process(const char *name);
+
 /* open(2) for writing. No link at the end of the path is followed. A file that it makes can be read and written by this
  * user alone, or has `mode`, whatever the umask, if that is not 0. In a folder that all users write to, an existing
  * file must have one name and belong to this user or to the folder's owner. -1 with errno: ELOOP, a link; EMLINK,

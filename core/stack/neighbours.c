@@ -108,13 +108,13 @@ static bool has_start(strata_table *table, CUdeviceptr address)
     return has;
 }
 
-bool strata_neighbours_keep(CUdeviceptr address, bool of_program)
+bool strata_neighbours_cut(CUdeviceptr address)
 {
     strata_stack *stack;
     bool kept = false;
     for (uint64_t serial = UINT64_MAX; !kept && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
          serial = strata_neighbours_unpin(stack))
-        kept = (!of_program || stack->memory_of_program) && may_keep(stack) && !strata_device_is_lost(stack->device) &&
+        kept = stack->memory_of_program && may_keep(stack) && !strata_device_is_lost(stack->device) &&
                has_start(stack->head.table, address);
     return kept;
 }

@@ -71,6 +71,13 @@ static inline bool strata_resource_sees_table(const strata_resource *resource)
     return resource->position >= resource->stack->facts_from;
 }
 
+/* Whether the table may have blocks that a layer cuts up, such as chunks of a pool over `direct`: no search finds them.
+ * A stack with branches counts as one. */
+static inline bool strata_stack_may_cut_blocks(const strata_stack *stack)
+{
+    return !stack->reporter;
+}
+
 /* The layer after `layer` in a walk over `from` and all layers below it, of every branch; NULL after the last. */
 static inline strata_resource *strata_resource_next_below(const strata_resource *from, const strata_resource *layer)
 {

@@ -4,8 +4,8 @@
  * the table grows; its timeline changes. Outgrown tables stay readable for the life of the process.
  *
  * After the reset of its device a key stays known until the device is opened again. A stream that the program has since
- * made by the same handle is not told apart until it is registered: the driver crashes where it is asked for the
- * identity of a stream that has ended (tests/answers/h200.txt, "primary_reset.anew."). */
+ * made by the same handle is not told apart until it is registered or strata_stream_was_made: the driver crashes where
+ * it is asked for the identity of a stream that has ended (tests/answers/h200.txt, "primary_reset.anew."). */
 #ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 #define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 

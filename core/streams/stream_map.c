@@ -249,8 +249,8 @@ static strata_status check_registration(strata_device *device, CUstream handle, 
     return status;
 }
 
-/* Whether the timeline is of another device, whose streams a reset has ended: the driver may give their handles out
- * again. */
+/* Whether the timeline is of another device than this one (NULL: of any), whose streams a reset has ended: the driver
+ * may give their handles out again. */
 static bool has_ended(const strata_timeline *timeline, const strata_device *device)
 {
     return timeline && timeline->device != device && !strata_device_has_its_context(timeline->device);
@@ -272,6 +272,21 @@ static bool enter_known(strata_device *device, CUstream handle, uint64_t id, boo
     if (stream && (*out = adopt(device, handle, id, early)))
         strata_known_set(stream, *out);
     return false;
+}
+
+void strata_stream_was_made(CUstream handle)
+{
+    if (!strata_stream_is_known(handle))
+        return;
+    strata_lock_take(&map_lock);
+    strata_known_stream *stream =
+        strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_relaxed), (uintptr_t)handle);
+    strata_timeline *before = stream ? atomic_load_explicit(&stream->timeline, memory_order_relaxed) : NULL;
+    if (has_ended(before, NULL)) {
+        strata_known_set(stream, NULL);
+        strata_timeline_forget(before);
+    }
+    strata_lock_release(&map_lock);
 }
 
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early)

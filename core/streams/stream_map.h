@@ -45,6 +45,10 @@ static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
  * device has ended it. A capture survives the call. Raises nothing. */
 bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown);
 
+/* The program has just made a stream: a known one that had its handle, and that a reset of its device has ended, is
+ * forgotten. */
+void strata_stream_was_made(CUstream handle);
+
 /* Makes a stream known. `early`: each launch closes its epoch. */
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early);
 

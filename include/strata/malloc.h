@@ -41,10 +41,10 @@ STRATA_API strata_status strata_free_on(void *address, CUstream stream);
  * strata_malloc, STREAM_CAPTURE. */
 STRATA_API strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream);
 
-/* Whether a live block of this process contains `address`, or one whose free waits for a capture's end, or a chunk
- * begins there that a layer cuts into blocks: the driver would free its memory. False in a forked child, and true for
- * any address after the driver's shutdown, when frees have no effect. Raises no error: for code that frees other memory
- * elsewhere. */
+/* Whether the driver would free memory of Strata's at `address`: a live block of this process contains it, one whose
+ * free waits for a capture's end, or a chunk that a layer took from the driver and cuts into blocks. False in a forked
+ * child, and true for any address after the driver's shutdown, when frees have no effect. Raises no error: for code
+ * that frees other memory elsewhere. */
 STRATA_API bool strata_holds(const void *address);
 
 /* What cudaMemGetInfo would say if the device were as large as the stack's nearest budget, for the current context's

@@ -46,6 +46,9 @@ typedef struct pool_chunk_source {
     strata_status (*drain)(struct pool_chunk_store *store);
 } pool_chunk_source;
 
+/* Whether the address is in a chunk that cuMemAlloc made, of any pool. */
+bool pool_malloc_holds(CUdeviceptr address);
+
 extern const pool_chunk_source pool_chunk_source_mapped, pool_chunk_source_upstream, pool_chunk_source_malloc,
     pool_chunk_source_contiguous;
 

@@ -34,6 +34,12 @@ def test_a_stack_is_chosen_before_there_is_a_runtime(process):
         strata.configure(stack="pool")  # there is none yet
         kept = strata.Memory(64)
         strata.configure(stack="pool")  # the same
+        for stack in (5, b"pool", ["pool"]):
+            try:
+                strata.configure(stack=stack)
+                raise SystemExit(f"took {stack!r}")
+            except TypeError as error:
+                assert str(error).startswith("stack: expected a text"), error
         for stack in ("nope", "statistics, pool"):
             try:
                 strata.configure(stack=stack)

@@ -484,6 +484,50 @@ static void an_address_leads_to_its_runtime(void **state)
     check_ok(strata_free(memory));
 }
 
+/* The driver would free the whole chunk, with the other block. */
+static void a_freed_block_of_a_chunk_is_held(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool, direct", "statistics, pool, async", "binning, direct"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        strata_runtime *own, *found;
+        strata_block blocks[2];
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stacks[i]}, &own));
+        for (int b = 0; b < 2; b++)
+            check_ok(strata_runtime_allocate(own, SMALL, NULL, &blocks[b]));
+        check_ok(strata_runtime_deallocate(own, &blocks[0]));
+        assert_true(strata_holds((void *)(uintptr_t)blocks[0].address));
+        check_status(strata_runtime_of_address(blocks[0].address, &found), STRATA_ERROR_FOREIGN_POINTER);
+        check_refused((void *)(uintptr_t)blocks[0].address, "freed already");
+        check_ok(strata_runtime_deallocate(own, &blocks[1]));
+        check_ok(strata_runtime_destroy(own));
+        assert_false(strata_holds((void *)(uintptr_t)blocks[0].address));
+    }
+}
+
+static void child_frees_a_block_of_a_chunk(void)
+{
+    strata_runtime *runtime;
+    strata_block blocks[2];
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    for (int i = 0; i < 2; i++)
+        child_ok(strata_runtime_allocate(runtime, SMALL, NULL, &blocks[i]));
+    child_ok(strata_runtime_deallocate(runtime, &blocks[0]));
+    child_check(strata_holds((void *)(uintptr_t)blocks[0].address));
+    child_ok(strata_runtime_deallocate(runtime, &blocks[1]));
+    child_ok(strata_runtime_destroy(runtime));
+    child_check(!strata_holds((void *)(uintptr_t)blocks[0].address));
+}
+
+/* Where chunks are the driver's own allocations. */
+static void a_freed_block_is_held_on_a_device_without_virtual_memory(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("an H200 has virtual memory management");
+    test_child_run("child_frees_a_block_of_a_chunk", (const char *const[]){"STRATA_SIM_LACKS=virtual-memory", NULL});
+}
+
 typedef struct searcher {
     void *memory;
     _Atomic bool *stop;
@@ -1075,6 +1119,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_uses_the_second_device),
         TEST_SCENARIO(child_names_streams_of_both_devices),
         TEST_SCENARIO(child_is_the_first_to_use_the_device),
+        TEST_SCENARIO(child_frees_a_block_of_a_chunk),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     test_open_driver();
@@ -1097,6 +1142,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_free_to_come_keeps_no_runtime_from_being_abandoned),
         cmocka_unit_test(a_free_that_another_thread_tries_is_still_to_come),
         cmocka_unit_test(an_address_leads_to_its_runtime),
+        cmocka_unit_test(a_freed_block_of_a_chunk_is_held),
+        cmocka_unit_test(a_freed_block_is_held_on_a_device_without_virtual_memory),
         cmocka_unit_test(runtimes_come_and_go_while_addresses_are_looked_for),
         cmocka_unit_test(threads_allocate_and_free_at_the_same_time),
         cmocka_unit_test(a_thread_without_a_context_gets_the_first_device),

@@ -2,6 +2,8 @@
  * once others have the memory. Each case resets the context of a process of its own. */
 #include "support/resets.h"
 
+#include <string.h>
+
 static size_t free_bytes_now(void)
 {
     size_t free_bytes, total;
@@ -137,6 +139,7 @@ static void child_memory_that_a_pool_has_again_is_not_the_driver_s(void)
     child_check(strata_holds(memory));
     child_ok(strata_free(memory));
     child_status(strata_free(memory), STRATA_ERROR_FOREIGN_POINTER);
+    child_check(strata_holds(memory) == (strstr(of->stack, "pool") != NULL)); /* in a chunk of now */
     child_ok(strata_runtime_allocate(next, AS_LARGE, NULL, &block));
     child_check(strata_cu.MemsetD8Async(block.address, 1, AS_LARGE, NULL) == CUDA_SUCCESS);
     child_ok(strata_runtime_deallocate(next, &block));

@@ -229,7 +229,7 @@ static int run(int argc, char **argv)
     exec_request request = {.program = argv[0]};
     char stack[4096], again[4096];
     if (!command_parse(&usage, argc, argv, ARGP_IN_ORDER, &request) || !exec_check_set_aside(&request) ||
-        !exec_compose_stack(&request, false, stack, sizeof stack) ||
+        !exec_check_files(&request) || !exec_compose_stack(&request, false, stack, sizeof stack) ||
         !exec_compose_stack(&request, true, again, sizeof again))
         return COMMAND_USAGE;
     if (!say_if_blind(&request))

@@ -19,6 +19,10 @@ typedef struct exec_request {
  * on stderr: they contradict each other, or the text cannot be read. */
 bool exec_compose_stack(const exec_request *request, bool numbered, char *text, size_t room);
 
+/* Whether the log and the report have files of their own. False, with the reason on stderr: they would write over each
+ * other. */
+bool exec_check_files(const exec_request *request);
+
 /* Whether there is a budget of which --set-aside leaves something, as far as that is known without the device. False,
  * with the reason on stderr: there is none. */
 bool exec_check_set_aside(const exec_request *request);

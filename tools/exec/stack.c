@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -137,6 +138,31 @@ static bool can_log(const exec_request *request, const char *file)
     return !error;
 }
 
+/* Finds the path from the root, without links, of a file that may not be there yet. False: its folder is not there. */
+static bool resolve(const char *name, char path[PATH_MAX])
+{
+    char given[PATH_MAX], folder[PATH_MAX];
+    if (realpath(name, path))
+        return true;
+    const char *slash = strrchr(name, '/');
+    snprintf(given, sizeof given, "%.*s", slash ? (int)(slash - name) + 1 : 1, slash ? name : ".");
+    return realpath(given, folder) && snprintf(path, PATH_MAX, "%s/%s", folder, slash ? slash + 1 : name) < PATH_MAX;
+}
+
+bool exec_check_files(const exec_request *request)
+{
+    log_path log = {0};
+    char output[PATH_MAX], log_file[PATH_MAX], output_file[PATH_MAX];
+    struct stat is;
+    if (!request->log || !request->output || log_path_expand(&log, request->log, 0) != STRATA_SUCCESS ||
+        !strata_output_expand(request->output, output, sizeof output) || strata_output_descriptor(output) >= 0 ||
+        !resolve(log.text, log_file) || !resolve(output, output_file) || strcmp(log_file, output_file) != 0 ||
+        (stat(log_file, &is) == 0 && !S_ISREG(is.st_mode)))
+        return true;
+    fprintf(stderr, "%s: --log and --output are one file, %s: give each its own\n", request->program, log_file);
+    return false;
+}
+
 /* Adds a layer logging. The path is from the root: the program may go to another folder before its stack is made. */
 static bool add_log(text_builder *to, const exec_request *request, bool numbered)
 {
@@ -166,21 +192,12 @@ static bool add_log(text_builder *to, const exec_request *request, bool numbered
     return numbered || file.full || can_log(request, path);
 }
 
-/* Whether each process has its own file by a name: %p is in it, and not behind another %, which makes it "%p". */
-static bool names_process(const char *name)
-{
-    for (const char *at = name; (at = strchr(at, '%')) && at[1]; at += 2)
-        if (at[1] == 'p')
-            return true;
-    return false;
-}
-
 /* Whether processes would write over each other's files, or be refused them; says so. */
 static bool is_one_file_for_many(const exec_request *request)
 {
-    const char *option = request->log && !names_process(request->log)         ? "--log"
-                         : request->output && !names_process(request->output) ? "--output"
-                                                                              : NULL;
+    const char *option = request->log && !strata_output_names_process(request->log)         ? "--log"
+                         : request->output && !strata_output_names_process(request->output) ? "--output"
+                                                                                            : NULL;
     if (!request->children || !option)
         return false;
     fprintf(stderr,

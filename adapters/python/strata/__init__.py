@@ -99,6 +99,8 @@ def configure(*, driver: str | None = None, stack: str | None = None, device: in
 
     An Error of the status BUSY, or a ValueError, says that it is too late.
     """
+    if stack is not None and not isinstance(stack, str):
+        raise TypeError(f"stack: expected a text such as \"statistics, pool\", not {type(stack)}")
     if driver is not None:
         choose_driver(driver)
     if stack is None:

@@ -30,6 +30,39 @@ static void a_program_hears_the_same_on_every_stack(void **state)
     check_same("--mode sanitizer", "answers", "answers");
 }
 
+/* Of a non-blocking stream too, behind which frees wait. */
+static void freed_memory_is_told_as_free_on_every_stack(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"",
+                                          "--stack async",
+                                          "--stack direct",
+                                          "--mode sanitizer",
+                                          "--stack binning,pool",
+                                          "--stack binning,direct",
+                                          "--stack fallback(direct|pool)",
+                                          "--budget 16GiB --stack direct"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check_same(options[i], "behaviour told", "behaviour told");
+}
+
+/* Some stacks' blocks begin where memory of the driver does that has other blocks, too. */
+static void a_second_free_is_refused_on_every_stack(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"pool",         "async",
+                                         "direct",       "pool,async",
+                                         "pool,direct",  "binning,direct",
+                                         "guard,direct", "guard,pool,direct",
+                                         "fixed,direct", "fallback(direct|pool,direct)"};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++)
+        check_same(text_of("--stack %s", stacks[i]), "behaviour free-twice", "behaviour free-twice");
+    check_same("--mode sanitizer --guard", "behaviour free-twice", "behaviour free-twice");
+    setenv("STRATA_SIM_LACKS", "virtual-memory", 1);
+    check_same("--stack pool", "behaviour free-twice", "behaviour free-twice");
+    unsetenv("STRATA_SIM_LACKS");
+}
+
 /* Each way of reaching the driver, beside the simulated driver's checker. What a guard holds back is not free. */
 static void a_program_hears_the_same_under_a_budget_a_log_and_a_guard(void **state)
 {
@@ -848,6 +881,8 @@ static void an_option_that_cannot_work_runs_no_program(void **state)
         {"--log /tmp", "--log: the log could not be written to /tmp: Is a directory"},
         {"--log /dev/fd/400", "--log: the log could not be written to /dev/fd/400: Bad file descriptor"},
         {"--log /tmp/strata-exec-%q.slog", "--log: "},
+        {"--log /tmp/strata-exec-one --output /tmp/../tmp/./strata-exec-one", "are one file, /tmp/strata-exec-one"},
+        {"--log /tmp/strata-exec-%p%% --output /tmp/strata-exec-%p%", "are one file, /tmp/strata-exec-"},
         {"--shared ../x", "--shared: invalid name \"../x\""},
         {"--shared .x", "--shared: invalid name \".x\""},
         {"--budget 9223372036854775808", "--budget: 9223372036854775808 is above 2^62 bytes"},
@@ -903,6 +938,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
         cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(freed_memory_is_told_as_free_on_every_stack),
+        cmocka_unit_test(a_second_free_is_refused_on_every_stack),
         cmocka_unit_test(a_program_hears_the_same_under_a_budget_a_log_and_a_guard),
         cmocka_unit_test(captures_are_answered_as_without),
         cmocka_unit_test(huge_requests_are_answered_as_without),

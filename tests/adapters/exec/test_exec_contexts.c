@@ -14,6 +14,28 @@ static void one_budget_is_for_all_contexts_of_a_device(void **state)
     check(run_under("--budget 100MiB", "contexts pooled-memory"), 0, " 0 0 0 0 0\n", "");
 }
 
+/* ---- memory that the stack keeps ---- */
+
+/* What the driver refuses while the stack has free memory is asked for again, and what another context has is no
+ * unknown memory, with and without a budget. */
+static void free_memory_of_the_stack_is_for_all_contexts_and_graphs(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 256MiB", "--stack async", "--stack direct"};
+    setenv("STRATA_SIM_MEMORY", "256MiB", 1);
+    check_same("", "contexts freed", "contexts freed");
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(text_of("%s --json", options[i]), "contexts freed");
+        assert_outcome(result, 0, " free 0 free 0 free 0 free 0 free 0 free 0 free 0 free 0 free 0 free 0 0\n", "");
+        json_t *report = read_report(result);
+        const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+        assert_true(json_integer_value(json_object_get(device, "not_accounted_for")) <= 1 << 20);
+        json_decref(report);
+        free(result);
+    }
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
 /* ---- resets ---- */
 
 static void a_reset_leaves_no_memory_of_a_pool_behind(void **state)
@@ -64,6 +86,16 @@ static void resets_leave_no_addresses_behind(void **state)
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         check(run_under(text_of("--budget 100MiB %s", options[i]), "contexts often"), 0, "0 failed, 0 2\n", "");
     unsetenv("STRATA_SIM_MEMORY");
+}
+
+static void a_new_stream_is_not_taken_for_one_that_a_reset_has_ended(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard", "--stack guard,async", "--stack async", "--mode sanitizer"};
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        check(run_under(options[i], "contexts streams"), 0, "0 failed\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
 }
 
 static void a_reset_takes_what_was_live_out_of_the_budget(void **state)
@@ -215,8 +247,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_budget_is_for_all_contexts_of_a_device),
+        cmocka_unit_test(free_memory_of_the_stack_is_for_all_contexts_and_graphs),
         cmocka_unit_test(a_reset_leaves_no_memory_of_a_pool_behind),
         cmocka_unit_test(resets_leave_no_addresses_behind),
+        cmocka_unit_test(a_new_stream_is_not_taken_for_one_that_a_reset_has_ended),
         cmocka_unit_test(a_reset_takes_what_was_live_out_of_the_budget),
         cmocka_unit_test(stacks_with_a_log_keep_the_budget),
         cmocka_unit_test(a_guard_checks_before_a_context_ends),

@@ -2,6 +2,7 @@
 #include "support/driver.h"
 #include "support/exec.h"
 
+#include <dirent.h>
 #include <stdio.h>
 
 #define PROGRAMS "tests/adapters/exec/programs"
@@ -57,6 +58,41 @@ static void assert_has_text(const json_t *object, const char *name, const char *
     if (!found || !strstr(found, text))
         print_error("%s is %s, without %s\n", name, found ? found : "missing", text);
     assert_true(found && strstr(found, text));
+}
+
+/* ---- processes ---- */
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, word)); text++)
+        count++;
+    return count;
+}
+
+/* A child that was forked before the first call has the driver for itself, and its own report. One file for both has
+ * the report of the process that began. */
+static void a_forked_child_with_a_driver_reports(void **state)
+{
+    (void)state;
+    char folder_of_reports[] = "/tmp/strata-exec-report-XXXXXX";
+    assert_non_null(mkdtemp(folder_of_reports));
+    outcome *result = run_under("--report --budget 64MiB", "fork_first exits");
+    assert_outcome(result, 0, "child: 4 blocks, then 2\nparent: 4 blocks, then 2\n", "");
+    assert_int_equal(count_of(result->err, "program: fork_first"), 2);
+    free(result);
+    const char *const names[] = {"%p", "one"};
+    for (size_t i = 0; i < 2; i++) {
+        check(run_under(text_of("--budget 64MiB --output %s/%s", folder_of_reports, names[i]), "fork_first exits"), 0,
+              "child: 4 blocks, then 2\nparent: 4 blocks, then 2\n", "");
+        size_t files = 0;
+        DIR *open = opendir(folder_of_reports);
+        for (const struct dirent *entry; (entry = readdir(open));)
+            files += unlink(text_of("%s/%s", folder_of_reports, entry->d_name)) == 0;
+        closedir(open);
+        assert_int_equal(files, 2 - i);
+    }
+    assert_int_equal(rmdir(folder_of_reports), 0);
 }
 
 /* ---- call stacks ---- */
@@ -543,6 +579,7 @@ static void an_unloaded_library_is_not_taken_for_the_next_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_forked_child_with_a_driver_reports),
         cmocka_unit_test(an_unloaded_library_is_not_taken_for_the_next_one),
         cmocka_unit_test(call_stacks_come_with_the_highest_peak_first),
         cmocka_unit_test(what_is_left_is_listed_by_library_and_by_call_stack),

@@ -296,6 +296,59 @@ static void ask_until_refused(void)
     printf("and on\n");
 }
 
+static size_t free_mebibytes(void)
+{
+    size_t free_bytes, total;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    return free_bytes / MIB;
+}
+
+/* Blocks that a stream has used, freed and asked about: without that stream, and with it. */
+static void ask_about_freed_memory(void)
+{
+    enum { BLOCKS = 64 };
+    CUdeviceptr blocks[BLOCKS];
+    CUstream stream = NULL;
+    const size_t all = free_mebibytes();
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+            CHECK(DRIVER(cuMemsetD8Async)(blocks[i], 1, MIB, stream));
+        }
+        printf("live: %s\n", free_mebibytes() == all - BLOCKS ? "less is free" : "other memory is free");
+        for (int i = 0; i < BLOCKS; i++)
+            CHECK(DRIVER(cuMemFree)(blocks[i]));
+        printf("freed: %s\n", free_mebibytes() == all ? "all is free" : "not all is free");
+        CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    }
+}
+
+/* A second free, on every family's way, and then the blocks beside it. */
+static void free_twice(void)
+{
+    enum { BLOCKS = 4 };
+    CUdeviceptr blocks[BLOCKS];
+    unsigned type = 0;
+    unsigned char byte = 0;
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(DRIVER(cuMemAlloc)(&blocks[i], MIB));
+        CHECK(DRIVER(cuMemsetD8)(blocks[i], (unsigned char)i, MIB));
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(DRIVER(cuMemFree)(blocks[i]));
+        printf("type: %d\n", DRIVER(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, blocks[i]));
+        printf("free: %d\n", DRIVER(cuMemFree)(blocks[i]));
+        printf("stream-ordered free: %d\n", DRIVER(cuMemFreeAsync)(blocks[i], 0));
+        for (int other = i + 1; other < BLOCKS; other++) {
+            CHECK(DRIVER(cuMemcpyDtoH)(&byte, blocks[other] + MIB - 1, 1));
+            printf("block %d: %d\n", other, byte);
+        }
+    }
+    CHECK(DRIVER(cuMemAlloc)(&blocks[0], MIB));
+    CHECK(DRIVER(cuMemsetD8)(blocks[0], 9, MIB));
+    CHECK(DRIVER(cuMemFree)(blocks[0]));
+}
+
 static const named_way behaviours[] = {
     {"capture", allocate_in_a_capture},
     {"capture-free", free_on_a_captured_stream},
@@ -315,6 +368,8 @@ static const named_way behaviours[] = {
     {"closed-others", close_other_descriptors},
     {"leak", keep_memory},
     {"refused", ask_until_refused},
+    {"free-twice", free_twice},
+    {"told", ask_about_freed_memory},
 };
 
 int main(int count, char **arguments)

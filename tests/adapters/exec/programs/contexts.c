@@ -89,6 +89,94 @@ static void end_contexts_of_pooled_memory(void)
     printf("\n");
 }
 
+/* ---- memory that the stack keeps ---- */
+
+/* A graph with one node that makes memory, launched once. */
+static CUresult launch_with_memory(size_t bytes)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+                                         .bytesize = bytes};
+    CUgraph graph;
+    CUgraphExec launched;
+    CUgraphNode made;
+    CHECK(DRIVER(cuGraphCreate)(&graph, 0));
+    CHECK(DRIVER(cuGraphAddMemAllocNode)(&made, graph, NULL, 0, &params));
+    CHECK(DRIVER(cuGraphInstantiate)(&launched, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    const CUresult result = DRIVER(cuGraphLaunch)(launched, NULL);
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuGraphExecDestroy)(launched));
+    CHECK(DRIVER(cuGraphDestroy)(graph));
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(params.dptr));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuDeviceGraphMemTrim)(0));
+    return result;
+}
+
+static CUresult make_physical(size_t bytes)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    const CUresult result = DRIVER(cuMemCreate)(&handle, bytes, &properties, 0);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemRelease)(handle));
+    return result;
+}
+
+static CUresult make_pitched(size_t bytes)
+{
+    CUdeviceptr block;
+    size_t pitch;
+    const CUresult result = DRIVER(cuMemAllocPitch)(&block, &pitch, MIB, bytes / MIB, 16);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(block));
+    return result;
+}
+
+static CUresult make_on_a_stream(size_t bytes)
+{
+    CUdeviceptr block;
+    const CUresult result = DRIVER(cuMemAllocAsync)(&block, bytes, NULL);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFreeAsync)(block, NULL));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    return result;
+}
+
+static CUresult make_linear(size_t bytes)
+{
+    CUdeviceptr block;
+    const CUresult result = DRIVER(cuMemAlloc)(&block, bytes);
+    if (result == CUDA_SUCCESS)
+        CHECK(DRIVER(cuMemFree)(block));
+    return result;
+}
+
+/* More than half of the device, once in each way, each time after the primary context has had and freed as much. Keeps
+ * 2 MiB in a context of its own. */
+static void take_what_the_primary_context_freed(void)
+{
+    static CUresult (*const makers[])(size_t bytes) = {make_linear, make_on_a_stream, make_pitched, make_physical,
+                                                       launch_with_memory};
+    size_t free_bytes, total;
+    CUcontext own, primary;
+    CHECK(DRIVER(cuCtxGetCurrent)(&primary));
+    CHECK(DRIVER(cuCtxCreate)(&own, 0, 0));
+    for (size_t i = 0; i < 2 * sizeof makers / sizeof makers[0]; i++) {
+        CHECK(DRIVER(cuCtxSetCurrent)(primary));
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        CHECK(make_linear(total / MIB * 5 / 8 * MIB));
+        CHECK(DRIVER(cuCtxSetCurrent)(i % 2 ? own : primary));
+        CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+        printf(" %s %d", free_bytes > total / 4 * 3 ? "free" : "taken", makers[i / 2](total / MIB * 5 / 8 * MIB));
+    }
+    CHECK(DRIVER(cuCtxSetCurrent)(own));
+    take(2);
+    printf("\n");
+}
+
 /* ---- resets ---- */
 
 /* Each time more than half of the device, of which nothing is left behind the reset. */
@@ -106,6 +194,44 @@ static void fill_between_resets(void)
     }
     take(1);
     printf(", %s\n", least > total / 4 * 3 ? "and all was free" : "and much was not free");
+}
+
+static void enter(int device)
+{
+    CUcontext primary;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&primary, device));
+    CHECK(DRIVER(cuCtxSetCurrent)(primary));
+}
+
+/* Resets of both devices end streams that the stacks made, and the driver gives their handles to the program's. */
+static void make_streams_behind_resets(void)
+{
+    enum { STREAMS = 128 };
+    CUstream streams[STREAMS];
+    CUdeviceptr block;
+    int failed = 0;
+    for (int device = 0; device < 2; device++) {
+        enter(device);
+        CHECK(DRIVER(cuStreamCreate)(&streams[device], CU_STREAM_NON_BLOCKING));
+        CHECK(DRIVER(cuMemAllocAsync)(&block, MIB, streams[device]));
+        CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, streams[device]));
+        CHECK(DRIVER(cuMemFreeAsync)(block, streams[device]));
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+        CHECK(DRIVER(cuMemFree)(block));
+        CHECK(DRIVER(cuStreamSynchronize)(streams[device]));
+    }
+    for (int device = 1; device >= 0; device--) {
+        CHECK(DRIVER(cuDevicePrimaryCtxReset)(device));
+        enter(device);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(DRIVER(cuStreamCreate)(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+        if (DRIVER(cuMemAllocAsync)(&block, MIB, streams[i]) != CUDA_SUCCESS ||
+            DRIVER(cuMemFreeAsync)(block, streams[i]) != CUDA_SUCCESS)
+            failed++;
+    }
+    CHECK(DRIVER(cuCtxSynchronize)());
+    printf("%d failed\n", failed);
 }
 
 /* On each device: 60 MiB, and after a reset twice 60. */
@@ -657,8 +783,10 @@ static const named_way ways[] = {
     {"kept-memory", keep_memory_beside_primary_contexts},
     {"kept-handle", keep_a_handle_behind_resets},
     {"pooled-memory", end_contexts_of_pooled_memory},
+    {"freed", take_what_the_primary_context_freed},
     {"resets", fill_between_resets},
     {"around-resets", take_around_resets},
+    {"streams", make_streams_behind_resets},
     {"often", reset_often},
     {"freed-late", free_what_resets_have_ended},
     {"default-streams", read_on_default_streams},

@@ -1,7 +1,8 @@
 /* Forks before the first call of the driver: both processes use it. `fork_first begun`: behind calls that ask for no
- * memory; the child's are refused, whichever comes first. */
+ * memory; the child's are refused, whichever comes first. `fork_first exits`: the child ends as programs do. */
 #include "driver_calls.h"
 
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,6 +72,8 @@ int main(int count, char **arguments)
     const pid_t child = fork();
     if (child == 0) {
         ask_until_refused("child");
+        if (count > 1)
+            exit(0);
         _exit(0);
     }
     waitpid(child, &status, 0);
