@@ -201,9 +201,15 @@ static void make_a_service(void)
     check_ok(strata_service_destroy(service));
 }
 
-static void (*const calls[])(void) = {allocate,       be_refused,        be_refused_a_reservation, flush,
-                                      cross_a_mark,   ask_for_room,      hear_of_an_error,         hear_of_a_finding,
-                                      make_a_runtime, abandon_a_runtime, bump_the_generation,      make_a_service};
+/* A GPU's driver may end a thread in the middle of its own calls, and then keeps its locks. */
+static const struct {
+    void (*call)(void);
+    bool asks_driver;
+} calls[] = {
+    {allocate, false},       {be_refused, false},       {be_refused_a_reservation, false}, {flush, false},
+    {cross_a_mark, true},    {ask_for_room, true},      {hear_of_an_error, true},          {hear_of_a_finding, true},
+    {make_a_runtime, false}, {abandon_a_runtime, true}, {bump_the_generation, false},      {make_a_service, false},
+};
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
 typedef struct caller {
@@ -243,8 +249,9 @@ static void check_stack(const char *text)
     check_ok(strata_runtime_create(&config, &runtime));
     check_ok(strata_runtime_stream_acquire(runtime, &stream));
     for (size_t i = 0; i < CALLS; i++) {
-        assert_true(returns(calls[i], true));
-        assert_true(returns(calls[i], false));
+        if (test_on_simulated_driver() || !calls[i].asks_driver)
+            assert_true(returns(calls[i].call, true));
+        assert_true(returns(calls[i].call, false));
     }
     check_ok(strata_runtime_stream_release(runtime, stream));
     check_ok(strata_runtime_destroy(runtime));
