@@ -44,7 +44,9 @@ strata_status strata_builtin_register(void)
 
 strata_status strata_layer_register(const strata_layer *layer)
 {
-    strata_status status = strata_builtin_register();
+    strata_status status = strata_check_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = strata_builtin_register();
     return status == STRATA_SUCCESS ? strata_layer_add(layer, false) : status;
 }
 

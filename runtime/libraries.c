@@ -1,7 +1,7 @@
 /* Sets of handles by name, and the kinds that can be opened. */
 #include <strata/libraries.h>
 
-#include "core/base/error.h"
+#include "core/base/driver_state.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 #include "core/base/options.h"
@@ -110,7 +110,9 @@ strata_status strata_library_register(const strata_library_kind *given)
     strata_library_kind kind;
     if (!given)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_library_register: kind is NULL");
-    strata_status status = strata_options_read(&kind, sizeof kind, given, "strata_library_kind");
+    strata_status status = strata_check_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = strata_options_read(&kind, sizeof kind, given, "strata_library_kind");
     if (status == STRATA_SUCCESS)
         status = check_name(kind.name, length_of(kind.name));
     if (status == STRATA_SUCCESS && !kind.create)

@@ -36,7 +36,7 @@ typedef struct strata_library_kind {
 } strata_library_kind;
 
 /* Registers a kind, for the life of the process. Errors: INVALID_VALUE (there is one of that name; a bad name; no
- * create callback), OUT_OF_HOST_MEMORY. */
+ * create callback), OUT_OF_HOST_MEMORY, FORKED. */
 STRATA_API strata_status strata_library_register(const strata_library_kind *kind);
 
 /* Opens the libraries that `names` lists, separated by commas, in this order; NULL: "blas". "" opens none. What they

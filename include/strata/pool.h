@@ -122,7 +122,7 @@ typedef struct strata_pool_range {
 
 /* Calls visit(range, data) for each longest range of addresses with memory, by address. `resource` is the pool or a
  * layer above it. A range that is mapped or unmapped meanwhile is seen before or after. No lock is held around `visit`.
- * Errors: INVALID_VALUE (no pool in the stack, or `visit` is NULL). */
+ * Errors: INVALID_VALUE (no pool in the stack, or `visit` is NULL), FORKED. */
 STRATA_API strata_status strata_pool_visit_ranges(strata_resource *resource,
                                                   void (*visit)(const strata_pool_range *range, void *data),
                                                   void *data);

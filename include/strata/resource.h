@@ -445,7 +445,7 @@ typedef struct strata_layer {
 } strata_layer;
 
 /* Makes a layer known to stack texts. The struct and what it points to must live as long as the process. Errors:
- * INVALID_VALUE (incomplete, more than 64 options, or the name is taken), OUT_OF_HOST_MEMORY. */
+ * INVALID_VALUE (incomplete, more than 64 options, or the name is taken), OUT_OF_HOST_MEMORY, FORKED. */
 STRATA_API strata_status strata_layer_register(const strata_layer *layer);
 
 #ifdef __cplusplus

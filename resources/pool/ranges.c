@@ -1,5 +1,5 @@
 /* The addresses with memory, for programs that show them. */
-#include "core/base/error.h"
+#include "core/base/driver_state.h"
 #include "resources/pool/operations.h"
 
 typedef struct range_walk {
@@ -33,9 +33,10 @@ strata_status strata_pool_visit_ranges(strata_resource *resource,
                                        void (*visit)(const strata_pool_range *range, void *data), void *data)
 {
     pool *self = resource ? pool_at_or_below(resource) : NULL;
-    if (!self || !visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_pool_visit_ranges: %s",
-                           visit ? "no pool at or below this layer" : "visit is NULL");
+    const char *missing = !visit ? "visit is NULL" : !self ? "no pool at or below this layer" : NULL;
+    const strata_status forked = strata_check_not_forked();
+    if (forked != STRATA_SUCCESS || missing)
+        return missing ? strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_pool_visit_ranges: %s", missing) : forked;
     range_walk walk = {.visit = visit, .data = data};
     CUdeviceptr from = 0;
     pool_seen_extent seen[POOL_SEEN_MOST];

@@ -10,6 +10,8 @@
 #include <strata/graph.h>
 #include <strata/graphed.h>
 #include <strata/launch.h>
+#include <strata/libraries.h>
+#include <strata/pool.h>
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -99,6 +101,29 @@ static void expect_refusals(void)
     child_check(writes == 0);
 }
 
+static void never_told(const strata_pool_range *range, void *data)
+{
+    (void)range, (void)data;
+    child_check(false);
+}
+
+/* What takes a lock of the pool or of the process. */
+static void expect_other_refusals(void)
+{
+    static const strata_library_kind kind = {.size = sizeof kind, .name = "of-a-child"};
+    static const strata_layer layer = {.size = sizeof layer, .name = "of-a-child"};
+    strata_resource *top = strata_stack_top(strata_runtime_stack(runtime));
+    child_status(strata_pool_visit_ranges(top, never_told, NULL), STRATA_ERROR_FORKED);
+    child_status(strata_library_register(&kind), STRATA_ERROR_FORKED);
+    child_status(strata_layer_register(&layer), STRATA_ERROR_FORKED);
+}
+
+static void look_beside_captures(void)
+{
+    expect_refusals();
+    expect_other_refusals();
+}
+
 static void make_graph(void)
 {
     strata_block block;
@@ -116,7 +141,7 @@ static void child_forked_beside_captures_is_refused(void)
     test_open_driver_quietly();
     test_make_current();
     make_graph();
-    fork_beside(hold_captures, expect_refusals);
+    fork_beside(hold_captures, look_beside_captures);
     child_ok(strata_graph_launch(graph, stream)); /* the parent goes on */
     child_ok(strata_graph_destroy(graph));
     child_ok(strata_capture_pool_release(pool));
