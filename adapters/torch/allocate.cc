@@ -9,7 +9,13 @@ namespace strata_torch
 namespace
 {
 
-/* Aligned as by PyTorch's own allocator, or, in a stack that cannot, as the stack does by itself. */
+bool is_refusal(strata_status status)
+{
+    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+/* Aligned as by PyTorch's own allocator, or, in a stack that cannot, as the stack does by itself. fallback passes over
+ * a branch that cannot, and answers as the others. */
 strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, strata_block *out)
 {
     strata_request request{};
@@ -18,16 +24,12 @@ strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, s
     request.stream = reinterpret_cast<CUstream>(stream);
     request.tag = strata_tag_current(); /* of strata.tag */
     const strata_status status = strata_runtime_allocate_request(device.runtime, &request, out);
-    if (status != STRATA_ERROR_UNSUPPORTED || !request.alignment)
+    if (!request.alignment || !(status == STRATA_ERROR_UNSUPPORTED || (device.branches && is_refusal(status))))
         return status;
-    device.alignment.store(0, std::memory_order_relaxed);
+    if (status == STRATA_ERROR_UNSUPPORTED)
+        device.alignment.store(0, std::memory_order_relaxed);
     request.alignment = 0;
     return strata_runtime_allocate_request(device.runtime, &request, out);
-}
-
-bool is_refusal(strata_status status)
-{
-    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
 } // namespace

@@ -54,7 +54,8 @@ size_t total_bytes_of(c10::DeviceIndex ordinal)
 
 Device::Device(c10::DeviceIndex number, const std::string &stack_text, const std::string &budget)
     : ordinal(number), runtime(create_runtime(number, stack_text, budget)), stack(strata_runtime_stack(runtime)),
-      pooled(strata_stack_layer(stack, "pool", 0) != nullptr), total_bytes(total_bytes_of(number)), first_limit(0)
+      pooled(strata_stack_layer(stack, "pool", 0) != nullptr),
+      branches(strata_stack_layer(stack, "fallback", 0) != nullptr), total_bytes(total_bytes_of(number)), first_limit(0)
 {
     if (pooled)
         first_limit = static_cast<size_t>(value("pool.limit"));

@@ -64,6 +64,7 @@ struct Device {
     strata_runtime *runtime; /* never destroyed: tensors may outlive everything */
     strata_stack *stack;
     bool pooled;        /* the stack has a pool */
+    bool branches;      /* it has fallback */
     size_t total_bytes; /* of the device */
     size_t first_limit; /* pool.limit as the stack text gave it */
 

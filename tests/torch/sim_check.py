@@ -524,6 +524,21 @@ free, total = torch.accelerator.get_memory_info()
 assert total == 256 << 20, total
 """
 
+FALLBACK = """
+import torch, strata.torch
+strata.torch.use(stack="budget(limit=120MiB), fallback(pool(max_size=64MiB) | managed)")
+first = torch.full((48 << 20,), 1, dtype=torch.uint8).cuda()
+second = torch.full((48 << 20,), 2, dtype=torch.uint8).cuda()  # of managed, which aligns to less than PyTorch's own allocator
+try:
+    torch.empty(48 << 20, dtype=torch.uint8, device="cuda")
+    raise SystemExit("more than the budget was given")
+except torch.OutOfMemoryError:
+    pass
+assert (first.cpu() == 1).all() and (second.cpu() == 2).all()
+third = torch.full((1 << 20,), 3, dtype=torch.uint8).cuda()
+assert third.data_ptr() % 512 == 0 and (third.cpu() == 3).all()
+"""
+
 OTHER_STACK = """
 import sys
 sys.path.insert(0, {programs!r})
@@ -603,6 +618,11 @@ def used_late():
 @check
 def budget():
     run(BUDGET)
+
+
+@check
+def branches():
+    run(FALLBACK)
 
 
 @check
