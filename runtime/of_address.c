@@ -37,27 +37,34 @@ static bool is_made_by_the_driver(CUdeviceptr address, const strata_block *block
            attribute_of(block->address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) == block->address;
 }
 
-/* Whether a stack of now has it, also as memory that no block of a user's has, such as a chunk of a pool over `direct`.
- */
-static bool is_held(CUdeviceptr address)
+typedef bool stack_kind(const strata_stack *stack);
+
+static bool is_any(const strata_stack *stack)
+{
+    (void)stack;
+    return true;
+}
+
+static bool cuts_memory_of_program(const strata_stack *stack)
+{
+    return stack->memory_of_program && strata_stack_may_cut_blocks(stack);
+}
+
+/* Whether a stack of this kind and of now has it, also as memory that no block of a user's has, such as a chunk of a
+ * pool over `direct`. */
+static bool is_held(CUdeviceptr address, stack_kind *kind)
 {
     strata_stack *stack;
     bool held = false;
     for (uint64_t serial = UINT64_MAX; !held && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
          serial = strata_neighbours_unpin(stack))
-        held = !strata_device_is_lost(stack->device) && strata_table_holds(stack->head.table, address);
+        held = kind(stack) && !strata_device_is_lost(stack->device) && strata_table_holds(stack->head.table, address);
     return held;
 }
 
 bool strata_is_cut_up(CUdeviceptr address)
 {
-    strata_stack *stack;
-    bool cut = pool_malloc_holds(address);
-    for (uint64_t serial = UINT64_MAX; !cut && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
-         serial = strata_neighbours_unpin(stack))
-        cut = strata_stack_may_cut_blocks(stack) && !strata_device_is_lost(stack->device) &&
-              strata_table_holds(stack->head.table, address);
-    return cut;
+    return pool_malloc_holds(address) || is_held(address, strata_stack_may_cut_blocks);
 }
 
 /* Whether the program has got memory from the driver at this address of a block whose device was reset. What outlives
@@ -67,7 +74,7 @@ static bool is_given_out_since(strata_device *device, CUdeviceptr address, const
     if (!strata_device_is_active(device))
         return false;
     strata_neighbours_settle_lost(device->ordinal);
-    return is_made_by_the_driver(address, block) && !is_held(address);
+    return is_made_by_the_driver(address, block) && !is_held(address, is_any);
 }
 
 /* Looks in runtimes whose device is lost, or in those whose device is not, with memory of the program's or without.
@@ -91,7 +98,7 @@ static bool find_by_loss(bool lost, CUdeviceptr address, strata_owned_block *out
 {
     const bool nested = strata_neighbours_any_of_program();
     return (nested && find_among(lost, true, address, out)) ||
-           (!(nested && strata_neighbours_cut(address)) && find_among(lost, false, address, out));
+           (!(nested && is_held(address, cuts_memory_of_program)) && find_among(lost, false, address, out));
 }
 
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out)

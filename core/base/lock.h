@@ -82,7 +82,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_LIBRARIES,        /* the handles of a set of libraries; held for moments */
     STRATA_RANK_LIBRARY_KINDS,    /* the kinds of libraries; held for moments */
     STRATA_RANK_ONNX_BINDING,     /* the runtime that ONNX Runtime's functions are bound to; held for moments */
-    STRATA_RANK_CHUNKS,           /* chunks that cuMemAlloc made; nothing is called under it */
+    STRATA_RANK_CHUNKS,           /* chunks that cuMemAlloc made; held for moments */
     STRATA_RANK_LEAF,             /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;

@@ -87,38 +87,6 @@ uint64_t strata_neighbours_unpin(strata_stack *other)
 
 /* ---- what stacks hold ---- */
 
-/* Whether layers above an owner have blocks of it that no user has. Those of a guard do not begin where the owner's do.
- */
-static bool may_keep(const strata_stack *stack)
-{
-    bool may = false;
-    for (size_t i = 0; i < stack->internal_owner_count; i++)
-        may |= stack->internal_owners[i]->upstream != NULL;
-    return may;
-}
-
-static bool has_start(strata_table *table, CUdeviceptr address)
-{
-    const uint32_t end = strata_table_slot_limit(table);
-    bool has = false;
-    for (uint32_t slot = 1; slot < end && !has; slot++) {
-        const strata_entry *entry = strata_table_entry(table, slot);
-        has = atomic_load_explicit(&entry->word, memory_order_acquire) & STRATA_BLOCK_LIVE && entry->address == address;
-    }
-    return has;
-}
-
-bool strata_neighbours_cut(CUdeviceptr address)
-{
-    strata_stack *stack;
-    bool kept = false;
-    for (uint64_t serial = UINT64_MAX; !kept && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
-         serial = strata_neighbours_unpin(stack))
-        kept = stack->memory_of_program && may_keep(stack) && !strata_device_is_lost(stack->device) &&
-               has_start(stack->head.table, address);
-    return kept;
-}
-
 typedef struct holding {
     uint64_t held, live; /* bytes of the device's memory */
 } holding;

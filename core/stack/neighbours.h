@@ -21,11 +21,6 @@ uint64_t strata_neighbours_unpin(strata_stack *other);
 /* Whether there are stacks with memory of the program's. */
 bool strata_neighbours_any_of_program(void);
 
-/* Whether a chunk begins at the address that a layer has from the program's functions and cuts into blocks: there it
- * may be a block of another stack, which the program would free. Slow where there are such layers: it reads whole
- * tables. */
-bool strata_neighbours_cut(CUdeviceptr address);
-
 /* A request that the device has refused. */
 typedef struct strata_reclaim {
     strata_device *device;
