@@ -53,6 +53,34 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t By
     return copy_call(__func__, &what, CU_STREAM_LEGACY, true);
 }
 
+/* Of copies between devices the contexts are ignored: addresses determine them. */
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                      size_t ByteCount)
+{
+    (void)dstContext;
+    (void)srcContext;
+    sim_copy_request what = sim_copy_between_peers(dstDevice, srcDevice, ByteCount);
+    return copy_call(__func__, &what, CU_STREAM_LEGACY, true);
+}
+
+CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                           size_t ByteCount)
+{
+    (void)dstContext;
+    (void)srcContext;
+    sim_copy_request what = sim_copy_between_peers(dstDevice, srcDevice, ByteCount);
+    return copy_call(__func__, &what, CU_STREAM_PER_THREAD, true);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                           size_t ByteCount, CUstream hStream)
+{
+    (void)dstContext;
+    (void)srcContext;
+    sim_copy_request what = sim_copy_between_peers(dstDevice, srcDevice, ByteCount);
+    return copy_call(__func__, &what, hStream, false);
+}
+
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 {
     sim_copy_request what = sim_copy_any(dst, src, ByteCount);

@@ -54,31 +54,3 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
     *value = values[attrib];
     return sim_leave(CUDA_SUCCESS);
 }
-
-/* Contexts are ignored: addresses determine them. */
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                      size_t ByteCount)
-{
-    (void)dstContext;
-    (void)srcContext;
-    sim_called_as(__func__);
-    return cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                           size_t ByteCount, CUstream hStream)
-{
-    (void)dstContext;
-    (void)srcContext;
-    sim_called_as(__func__);
-    return cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
-}
-
-CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                           size_t ByteCount)
-{
-    (void)dstContext;
-    (void)srcContext;
-    sim_called_as(__func__);
-    return cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount);
-}

@@ -8,16 +8,18 @@
 bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, sim_side side, bool write, bool graphs,
                 sim_place *place)
 {
-    static const CUmemorytype called[] = {CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED};
+    static const CUmemorytype called[] = {CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE,
+                                          CU_MEMORYTYPE_UNIFIED};
     place->address = address;
     place->pageable = false;
+    place->peer = side == SIM_PEER_SIDE;
     place->called = called[side];
     if (sim_block_at(address))
-        return sim_may_touch(context, address, bytes, SIM_BY_COPY, write);
+        return sim_may_touch(context, address, bytes, place->peer ? SIM_BY_PEER_COPY : SIM_BY_COPY, write);
     if (graphs && sim_hooks.graph->memory_around(address, bytes))
         return true;
     place->pageable = true;
-    return side != SIM_DEVICE_SIDE && address != 0;
+    return (side == SIM_HOST_SIDE || side == SIM_ANY_SIDE) && address != 0;
 }
 
 static CUresult submit_copy(sim_queue *queue, const sim_place *to, const sim_place *from, size_t bytes, sim_op **op)
@@ -101,6 +103,11 @@ sim_copy_request sim_copy_device_to_host(void *to, CUdeviceptr from, size_t byte
 sim_copy_request sim_copy_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     return (sim_copy_request){to, from, bytes, SIM_DEVICE_SIDE, SIM_DEVICE_SIDE};
+}
+
+sim_copy_request sim_copy_between_peers(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    return (sim_copy_request){to, from, bytes, SIM_PEER_SIDE, SIM_PEER_SIDE};
 }
 
 sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes)

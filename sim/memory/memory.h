@@ -162,7 +162,7 @@ void sim_managed_destroy(sim_block *block); /* managed.c: gives its memory back 
 
 /* ---- copy.c ---- */
 
-typedef enum sim_side { SIM_HOST_SIDE, SIM_DEVICE_SIDE, SIM_ANY_SIDE } sim_side;
+typedef enum sim_side { SIM_HOST_SIDE, SIM_DEVICE_SIDE, SIM_PEER_SIDE /* of cuMemcpyPeer */, SIM_ANY_SIDE } sim_side;
 
 /* False if the call must not name these bytes. With `graphs`, a graph's memory is known, too. */
 bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, sim_side side, bool write, bool graphs,
@@ -192,6 +192,7 @@ typedef struct sim_fill_request {
 
 CUresult sim_copy_submit(const sim_copy_request *copy, CUstream stream, bool synchronous);
 sim_copy_request sim_copy_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+sim_copy_request sim_copy_between_peers(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 sim_copy_request sim_copy_device_to_host(void *to, CUdeviceptr from, size_t bytes);
 CUresult sim_fill_submit(const sim_fill_request *fill, CUstream stream);
 sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes);
@@ -205,7 +206,7 @@ void sim_in_flight_run(const sim_op *op);   /* before it runs */
 
 /* ---- reach.c ---- */
 
-typedef enum sim_toucher { SIM_BY_COPY, SIM_BY_FILL, SIM_BY_KERNEL } sim_toucher;
+typedef enum sim_toucher { SIM_BY_COPY, SIM_BY_PEER_COPY, SIM_BY_FILL, SIM_BY_KERNEL } sim_toucher;
 
 /* False if the range is not in known blocks. */
 bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write);

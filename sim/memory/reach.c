@@ -2,16 +2,17 @@
  * access can change. */
 #include "memory/memory.h"
 
-static bool map_allows(const sim_map *map, const sim_context *context, bool write)
+static bool map_allows(const sim_map *map, const sim_device *device, bool write)
 {
     unsigned needed = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
-    return (map->access[context->device->ordinal] & needed) == needed;
+    return (map->access[device->ordinal] & needed) == needed;
 }
 
-static bool maps_allow(sim_block *block, const sim_context *context, uint64_t end, bool write)
+static bool maps_allow(sim_block *block, const sim_context *context, uint64_t end, sim_toucher by, bool write)
 {
     const sim_map *map = sim_map_of(block);
-    while (map && map_allows(map, context, write)) {
+    while (map && (map_allows(map, context->device, write) ||
+                   (by == SIM_BY_PEER_COPY && map_allows(map, map->block.device, write)))) {
         if (end <= map->block.address + map->block.bytes)
             return true;
         map = sim_map_after(map);
@@ -24,18 +25,23 @@ static bool pool_allows(CUmemoryPool pool, const sim_context *context)
     return pool->access[context->device->ordinal] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
+static bool copies(sim_toucher by)
+{
+    return by == SIM_BY_COPY || by == SIM_BY_PEER_COPY;
+}
+
 /* Whether the context's work may touch the block. A copy between devices may go through the host, so that it needs
- * access to mapped memory only. */
+ * access to mapped memory only; and not to that where the call names both devices. */
 static bool allowed(sim_block *block, const sim_context *context, uint64_t end, sim_toucher by, bool write)
 {
     bool own = block->device == context->device;
     switch (block->kind) {
     case SIM_BLOCK_MAPPED:
-        return maps_allow(block, context, end, write);
+        return maps_allow(block, context, end, by, write);
     case SIM_BLOCK_POOLED:
-        return own || by == SIM_BY_COPY || (block->pool && pool_allows(block->pool, context));
+        return own || copies(by) || (block->pool && pool_allows(block->pool, context));
     case SIM_BLOCK_DEVICE:
-        return own || by == SIM_BY_COPY || sim_peer_enabled(context, block->context);
+        return own || copies(by) || sim_peer_enabled(context, block->context);
     case SIM_BLOCK_PINNED:
     case SIM_BLOCK_REGISTERED:
     case SIM_BLOCK_MANAGED:
@@ -44,10 +50,20 @@ static bool allowed(sim_block *block, const sim_context *context, uint64_t end, 
     return true;
 }
 
+/* A copy of mapped memory is refused, too, where the calling thread's context has no access, whatever the stream's has.
+ */
+static bool caller_is_allowed(sim_block *block, uint64_t end, sim_toucher by, bool write)
+{
+    sim_context *caller;
+    return block->kind != SIM_BLOCK_MAPPED || by != SIM_BY_COPY || sim_context_current(&caller) != CUDA_SUCCESS ||
+           maps_allow(block, caller, end, by, write);
+}
+
 bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write)
 {
     sim_block *block = sim_block_around(address, bytes);
-    return block && allowed(block, context, address + bytes, by, write);
+    return block && allowed(block, context, address + bytes, by, write) &&
+           caller_is_allowed(block, address + bytes, by, write);
 }
 
 /* Whether the memory comes from sim_backing_take. */

@@ -5,8 +5,9 @@
 
 static char *reach(const sim_op *op, const sim_place *place, size_t bytes, bool write)
 {
-    return place->pageable ? (char *)(uintptr_t)place->address
-                           : sim_touch(op->context, place->address, bytes, SIM_BY_COPY, write);
+    return place->pageable
+               ? (char *)(uintptr_t)place->address
+               : sim_touch(op->context, place->address, bytes, place->peer ? SIM_BY_PEER_COPY : SIM_BY_COPY, write);
 }
 
 static bool copy(sim_op *op)

@@ -121,6 +121,7 @@ typedef struct sim_edge {
 typedef struct sim_place {
     uint64_t address;
     bool pageable;       /* plain host memory */
+    bool peer;           /* of a copy between devices, which each does its part of */
     CUmemorytype called; /* memory type in the call */
 } sim_place;
 

@@ -405,6 +405,7 @@ void ask_peer_copies(void);
 void ask_peer_pools(void);
 void ask_peer_maps(void);
 void ask_peer_faults(void);
+void ask_peer_copies_of_maps(void);
 void ask_exit_before_open(void);
 void ask_exit(void);
 void ask_fork(void);

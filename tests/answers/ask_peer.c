@@ -352,12 +352,29 @@ enum fault {
     MEMSET_MAPPED,
     DTOH_MAPPED,
     POOL_KERNEL,
+    COPY_MAPPED_THERE, /* from here on: the second section's */
+    COPY_MAPPED_THERE_CURRENT,
+    COPY_MAPPED_WITHIN,
+    PEER_MAPPED,
+    PEER_ASYNC_MAPPED,
+    PEER_MAPPED_TARGET,
     FAULTS
 };
 
 static const char *const fault_names[FAULTS] = {
-    "kernel_plain",  "kernel_plain_enabled", "kernel_mapped", "copy_mapped",
-    "memset_mapped", "dtoh_mapped",          "kernel_pooled",
+    [KERNEL_PLAIN] = "kernel_plain",
+    [KERNEL_ENABLED] = "kernel_plain_enabled",
+    [KERNEL_MAPPED] = "kernel_mapped",
+    [COPY_MAPPED] = "copy_mapped",
+    [MEMSET_MAPPED] = "memset_mapped",
+    [DTOH_MAPPED] = "dtoh_mapped",
+    [POOL_KERNEL] = "kernel_pooled",
+    [COPY_MAPPED_THERE] = "copy_mapped_there",
+    [COPY_MAPPED_THERE_CURRENT] = "copy_mapped_there_current",
+    [COPY_MAPPED_WITHIN] = "copy_mapped_within",
+    [PEER_MAPPED] = "peer_mapped",
+    [PEER_ASYNC_MAPPED] = "peer_async_mapped",
+    [PEER_MAPPED_TARGET] = "peer_mapped_target",
 };
 
 /* Mapped memory of the second device, which only that device may access. */
@@ -393,6 +410,19 @@ static CUresult touch(enum fault fault)
         return pattern_fill(pattern_fill_function(), map_there(), 64, 1, at.stream);
     case COPY_MAPPED:
         return cu.MemcpyDtoDAsync(at.here, map_there(), 64, at.stream);
+    case COPY_MAPPED_THERE:
+        return cu.MemcpyDtoDAsync(at.here, map_there(), 64, at.other);
+    case COPY_MAPPED_THERE_CURRENT:
+        cu.CtxSetCurrent(at.second);
+        return cu.MemcpyDtoDAsync(at.here, map_there(), 64, at.other);
+    case COPY_MAPPED_WITHIN: /* the second device's own memory */
+        return cu.MemcpyDtoDAsync(at.there, map_there(), 64, at.other);
+    case PEER_MAPPED:
+        return cu.MemcpyPeer(at.here, at.first, map_there(), at.second, 64);
+    case PEER_ASYNC_MAPPED:
+        return cu.MemcpyPeerAsync(at.here, at.first, map_there(), at.second, 64, at.stream);
+    case PEER_MAPPED_TARGET:
+        return cu.MemcpyPeerAsync(map_there(), at.second, at.here, at.first, 64, at.stream);
     case MEMSET_MAPPED:
         return cu.MemsetD8Async(map_there(), 1, 64, at.stream);
     case DTOH_MAPPED:
@@ -412,16 +442,25 @@ static void ask_fault(const void *data)
     const char *name = fault_names[fault];
     prepare();
     ask(touch(fault), "peer_fault.%s", name);
+    cu.CtxSetCurrent(at.first);
     ask(cu.StreamSynchronize(at.stream), "peer_fault.%s.synchronize", name);
     ask(cu.MemsetD8(at.here, 1, 16), "peer_fault.%s.context_afterwards", name);
     cu.CtxSetCurrent(at.second);
     ask(cu.MemsetD8(at.there, 1, 16), "peer_fault.%s.other_context_afterwards", name);
 }
 
+static void ask_faults(enum fault from, enum fault to)
+{
+    for (enum fault fault = from; fault < to; fault++)
+        in_child(ask_fault, &fault, fault_names[fault]);
+}
+
 void ask_peer_faults(void)
 {
-    for (int i = 0; i < FAULTS; i++) {
-        enum fault fault = (enum fault)i;
-        in_child(ask_fault, &fault, fault_names[i]);
-    }
+    ask_faults(KERNEL_PLAIN, COPY_MAPPED_THERE);
+}
+
+void ask_peer_copies_of_maps(void)
+{
+    ask_faults(COPY_MAPPED_THERE, FAULTS);
 }

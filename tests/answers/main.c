@@ -133,7 +133,7 @@ enum { SECTION_COUNT = sizeof sections / sizeof sections[0] };
 static const struct section pair_sections[] = {
     {"peer_access", ask_peer_access, NULL}, {"peer_copies", ask_peer_copies, NULL},
     {"peer_pools", ask_peer_pools, NULL},   {"peer_maps", ask_peer_maps, NULL},
-    {"peer_faults", ask_peer_faults, NULL},
+    {"peer_faults", ask_peer_faults, NULL}, {"peer_copies_of_maps", ask_peer_copies_of_maps, NULL},
 };
 enum { PAIR_SECTION_COUNT = sizeof pair_sections / sizeof pair_sections[0] };
 
