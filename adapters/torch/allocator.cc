@@ -313,14 +313,20 @@ void Allocator::resetPeakStats(DeviceIndex ordinal)
     change_all(of->stats, [](Stat &stat) { stat.reset_peak(); });
 }
 
-static void set_time(TraceEntry &entry, const std::function<time_t(c10::approx_time_t)> &convert)
+/* Knows times from its first use on, so it is there before the first entry. Never destroyed. */
+static c10::ApproximateClockToUnixTimeConverter &time_converter()
+{
+    static auto *converter = new c10::ApproximateClockToUnixTimeConverter;
+    return *converter;
+}
+
+template <typename Entry> static void set_time(Entry &entry, const std::function<time_t(c10::approx_time_t)> &convert)
 {
     entry.time_.t_ = convert(entry.time_.approx_t_) / 1000; /* microseconds */
 }
 
 SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
 {
-    static auto *converter = new c10::ApproximateClockToUnixTimeConverter;
     SnapshotInfo result{};
     result.device_traces.resize(static_cast<size_t>(device_count_.load()));
     for (Device *device : used()) {
@@ -333,7 +339,13 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
         std::lock_guard<SpinLock> guard(device->lock);
         result.device_traces[number] = device->history.entries();
     }
-    const auto convert = converter->makeConverter();
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        result.external_annotations = annotations_.entries();
+    }
+    const auto convert = time_converter().makeConverter();
+    for (AnnotationEntry &entry : result.external_annotations)
+        set_time(entry, convert);
     for (auto &entries : result.device_traces)
         for (TraceEntry &entry : entries)
             set_time(entry, convert);
@@ -351,11 +363,13 @@ void Allocator::recordHistory(bool enabled, CreateContextFn create, size_t most,
                               const std::vector<std::string> &skipped)
 {
     TORCH_CHECK(when == RecordContext::NEVER || create, "recording contexts needs a context recorder");
+    time_converter();
     const HistoryOptions options{enabled, create, most,
                                  when,    clear,  std::unordered_set<std::string>(skipped.begin(), skipped.end())};
     {
         std::lock_guard<std::mutex> guard(lock_);
         history_ = options;
+        annotations_.set(most, clear || !enabled);
     }
     for (Device *device : used()) {
         std::lock_guard<SpinLock> guard(device->lock);
@@ -367,6 +381,29 @@ bool Allocator::isHistoryEnabled()
 {
     std::lock_guard<std::mutex> guard(lock_);
     return history_.enabled;
+}
+
+/* What torch.profiler.record_function tells, while a history is recorded. */
+void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values)
+{
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!history_.enabled)
+        return;
+    AnnotationEntry entry(current_device(), c10::getApproximateTime());
+    for (const auto &[name, value] : values)
+        entry.recordUserMetadata(name, value);
+    annotations_.keep(std::move(entry));
+}
+
+void Allocator::pushCompileContext(std::string &name)
+{
+    thread_regions().push_back(name);
+}
+
+void Allocator::popCompileContext()
+{
+    if (!thread_regions().empty())
+        thread_regions().pop_back();
 }
 
 void Allocator::setUserMetadata(const std::string &metadata)

@@ -96,6 +96,9 @@ class Allocator final : public CUDAAllocator
     bool isHistoryEnabled() override;
     void recordHistory(bool enabled, CreateContextFn create, size_t most, RecordContext when, bool clear,
                        const std::vector<std::string> &skipped) override;
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &values) override;
+    void pushCompileContext(std::string &name) override;
+    void popCompileContext() override;
     void setUserMetadata(const std::string &metadata) override;
     std::string getUserMetadata() override;
     void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override;
@@ -126,6 +129,7 @@ class Allocator final : public CUDAAllocator
     std::vector<OutOfMemoryObserver> observers_;
     HistoryOptions history_{}; /* of devices to come */
     std::vector<AllocatorTraceTracker> trackers_;
+    Ring<AnnotationEntry> annotations_;
     std::atomic<Device *> devices_[most_devices] = {}; /* written under lock_ */
     std::atomic<CUDAAllocator *> former_{nullptr};
     std::atomic<bool> initialized_{false};

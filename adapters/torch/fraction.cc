@@ -10,7 +10,8 @@ namespace strata_torch
 
 void Device::set_fraction(double value)
 {
-    const auto bytes = static_cast<size_t>(value * static_cast<double>(total_bytes));
+    /* To the nearest byte: a program that divides bytes by the total means these bytes. */
+    const auto bytes = static_cast<size_t>(value * static_cast<double>(total_bytes) + 0.5);
     std::lock_guard<std::recursive_mutex> pool_guard(pool_lock);
     allowed.store(value < 1 ? std::max<size_t>(bytes, 1) : 0, std::memory_order_relaxed);
     TORCH_CHECK(limit_pool(), "Strata: ", strata_last_error()->message);

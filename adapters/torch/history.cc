@@ -1,7 +1,5 @@
 #include "history.h"
 
-#include <algorithm>
-
 namespace strata_torch
 {
 
@@ -39,15 +37,16 @@ std::string &thread_metadata()
     return *text;
 }
 
+std::vector<std::string> &thread_regions()
+{
+    static thread_local auto *regions = new std::vector<std::string>; /* as the text */
+    return *regions;
+}
+
 void History::set(const HistoryOptions &options)
 {
     options_ = options;
-    std::rotate(ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(next_), ring_.end());
-    next_ = 0; /* another size continues from the oldest entry */
-    if (options.clear || !options.enabled)
-        ring_.clear();
-    else if (ring_.size() > options.most)
-        ring_.erase(ring_.begin(), ring_.end() - static_cast<std::ptrdiff_t>(options.most));
+    ring_.set(options.most, options.clear || !options.enabled);
     create_.store(options.create, std::memory_order_relaxed);
     when_.store(options.enabled ? options.when : RecordContext::NEVER, std::memory_order_relaxed);
     on_.store(options.enabled || !trackers_.empty(), std::memory_order_relaxed);
@@ -70,29 +69,12 @@ void History::attach(AllocatorTraceTracker tracker)
 void History::add(c10::DeviceIndex device, const Event &event, const Context &context)
 {
     TraceEntry entry(event.action, device, event.address, event.bytes, event.stream, event.pool,
-                     c10::getApproximateTime(), options_.when >= RecordContext::ALLOC ? context : nullptr, "",
-                     thread_metadata());
+                     c10::getApproximateTime(), options_.when >= RecordContext::ALLOC ? context : nullptr,
+                     thread_regions().empty() ? "N/A" : thread_regions().back(), thread_metadata());
     for (const AllocatorTraceTracker &tracker : trackers_)
         tracker(entry);
     if (options_.enabled && !options_.skipped.count(name_of(event.action)))
-        keep(std::move(entry));
-}
-
-void History::keep(TraceEntry &&entry)
-{
-    if (ring_.size() < options_.most) {
-        ring_.push_back(std::move(entry));
-    } else if (!ring_.empty()) {
-        ring_[next_] = std::move(entry);
-        next_ = (next_ + 1) % ring_.size();
-    }
-}
-
-std::vector<TraceEntry> History::entries() const
-{
-    std::vector<TraceEntry> result(ring_.begin() + static_cast<std::ptrdiff_t>(next_), ring_.end());
-    result.insert(result.end(), ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(next_));
-    return result;
+        ring_.keep(std::move(entry));
 }
 
 } // namespace strata_torch

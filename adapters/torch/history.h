@@ -3,6 +3,7 @@
 #ifndef STRATA_ADAPTERS_TORCH_HISTORY_H
 #define STRATA_ADAPTERS_TORCH_HISTORY_H
 
+#include "ring.h"
 #include "version.h"
 
 #include <atomic>
@@ -15,6 +16,7 @@ namespace strata_torch
 {
 
 using c10::CachingDeviceAllocator::AllocatorTraceTracker;
+using c10::CachingDeviceAllocator::AnnotationEntry;
 using c10::CachingDeviceAllocator::CreateContextFn;
 using c10::CachingDeviceAllocator::RecordContext;
 using c10::CachingDeviceAllocator::TraceEntry;
@@ -56,7 +58,10 @@ class History
     void attach(AllocatorTraceTracker tracker);
 
     /* Oldest first, with the time of each still as it was measured. */
-    std::vector<TraceEntry> entries() const;
+    std::vector<TraceEntry> entries() const
+    {
+        return ring_.entries();
+    }
 
     bool is_enabled() const
     {
@@ -64,12 +69,9 @@ class History
     }
 
   private:
-    void keep(TraceEntry &&entry);
-
     HistoryOptions options_{};
     std::vector<AllocatorTraceTracker> trackers_;
-    std::vector<TraceEntry> ring_;
-    size_t next_ = 0;
+    Ring<TraceEntry> ring_;
     std::atomic<bool> on_{false};                           /* written under the device's lock */
     std::atomic<CreateContextFn> create_{nullptr};          /* as on_ */
     std::atomic<RecordContext> when_{RecordContext::NEVER}; /* as on_ */
@@ -77,6 +79,9 @@ class History
 
 /* The calling thread's text for entries (torch.cuda.memory._set_memory_metadata). */
 std::string &thread_metadata();
+
+/* The compiled regions that the calling thread is in, the innermost last. */
+std::vector<std::string> &thread_regions();
 
 } // namespace strata_torch
 

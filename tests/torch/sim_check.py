@@ -426,6 +426,33 @@ def a_history_of_another_size_stays_in_order():
 
 
 @check
+def a_history_names_regions_and_annotations():
+    from torch.profiler import record_function
+
+    # A function of autograd is told to the recorder by its class's name, as a compiled region is by its own.
+    forward = staticmethod(lambda context, unused: mebibytes(2))
+    region = type("Torch-Compiled Region: 3/1", (torch.autograd.Function,), {"forward": forward})
+
+    torch.cuda.memory._record_memory_history(compile_context=True)
+    try:
+        with record_function("outer"):
+            held = [mebibytes(1), region.apply(torch.zeros(1)), mebibytes(4)]
+        told = torch.cuda.memory._snapshot()
+        regions = {entry["size"] // MIB: entry["compile_context"] for entry in told["device_traces"][0] if entry["action"] == "alloc"}
+        expect(regions == {1: "N/A", 2: "Torch-Compiled Region: 3/1", 4: "N/A"}, regions)
+        notes = [(note["name"], note["stage"]) for note in told["external_annotations"]]
+        expect(("outer", "START") in notes and ("outer", "END") in notes, notes)
+        expect(notes.index(("outer", "START")) < notes.index(("outer", "END")), notes)
+        times = [note["time_us"] for note in told["external_annotations"]]
+        times += [entry["time_us"] for entry in told["device_traces"][0]]
+        expect(all(abs(moment / 1e6 - time.time()) < 60 for moment in times), times)
+        del held
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    expect(not torch.cuda.memory._snapshot()["external_annotations"])
+
+
+@check
 def running_out():
     held = []
     try:
@@ -564,6 +591,18 @@ assert torch.cuda.memory_allocated(1) == 2 * torch.cuda.memory_allocated(0), tor
 assert {{segment["device"] for segment in torch.cuda.memory_snapshot()}} == {{0, 1}}
 """
 
+FRACTION = """
+import torch, strata.torch
+strata.torch.use()
+total = torch.cuda.mem_get_info()[1]
+sizes = [size for size in range(2 << 20, 1 << 30, 2 << 20) if int(size / total * total) != size]
+assert sizes, "every quotient gives its bytes back"
+for size in sizes[:4]:
+    torch.cuda.set_per_process_memory_fraction(size / total)
+    torch.empty(size, dtype=torch.uint8, device="cuda")
+    torch.cuda.empty_cache()
+"""
+
 TAGS = """
 import ctypes, strata, strata.torch, torch
 
@@ -618,6 +657,11 @@ def used_late():
 @check
 def budget():
     run(BUDGET)
+
+
+@check
+def a_fraction_is_of_whole_bytes():
+    run(FRACTION, STRATA_SIM_MEMORY="12345MiB")
 
 
 @check
