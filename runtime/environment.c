@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records stay in memory: a program that names no stack gets no files. */
-static const char default_stack[] = "budget, logging(format=memory), statistics, pool";
+/* Records stay in memory: a program that names no stack gets no files. Its memory is every device's that the program
+ * gives access, as cudaMalloc's is. */
+static const char default_stack[] = "budget, logging(format=memory), statistics, pool(peers=all)";
 
 const char *strata_runtime_environment_stack(void)
 {

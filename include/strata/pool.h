@@ -56,7 +56,9 @@ typedef struct strata_pool_options {
      * alone, whatever cuCtxEnablePeerAccess says (CUDA Driver API, cuMemSetAccess). */
     const int *peers; /* read during the call; the pool's device is ignored */
     size_t peer_count;
-    bool all_peers; /* instead: each with cuDeviceCanAccessPeer */
+    bool all_peers; /* instead: each with cuDeviceCanAccessPeer. Where the pool maps no memory itself, for want of
+                       virtual memory management or of addresses, each to which the program gives access
+                       (cuCtxEnablePeerAccess) */
     strata_pool_preference prefer;
     uint64_t contiguous; /* bytes, at least 1 MiB: blocks of this size and more lie in one cuMemCreate each, with every
                             exportable handle type of the device (file descriptor; fabric, where the machine makes such
@@ -65,7 +67,8 @@ typedef struct strata_pool_options {
 } strata_pool_options;
 
 /* Makes the layer. Building it into a stack can fail with UNSUPPORTED (an export type, peers or contiguous blocks over
- * another layer or without virtual memory management; handles that the device does not make; a peer without access),
+ * another layer or, but for all_peers, without virtual memory management; handles that the device does not make; a peer
+ * without access),
  * INVALID_VALUE (no such peer), DRIVER, OUT_OF_MEMORY (of addresses). */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
 

@@ -14,10 +14,10 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
 {
     const pool_chunk_store empty = {.device = device, .pool = pool, .peers = peers, .chunk_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
-    const char *needs = given->export_type != STRATA_EXPORT_NONE ? "export"
-                        : peers || given->all_peers              ? "peers"
-                        : given->contiguous                      ? "contiguous"
-                                                                 : NULL;
+    const char *needs = given->export_type != STRATA_EXPORT_NONE        ? "export"
+                        : peers || (given->all_peers && pool->upstream) ? "peers"
+                        : given->contiguous                             ? "contiguous"
+                                                                        : NULL;
     if (needs && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: %s needs memory that the pool maps itself, but %s; leave out %s%s", needs,

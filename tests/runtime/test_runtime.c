@@ -16,7 +16,7 @@
 #include "runtime/runtime.h"
 
 enum { THREADS = 16, BYTES = 4096, CAPACITY = 16 };
-static const char usual_stack[] = "budget, logging(format=memory), statistics, pool";
+static const char usual_stack[] = "budget, logging(format=memory), statistics, pool(peers=all)";
 
 /* ---- the singleton; these tests run first, in this order ---- */
 

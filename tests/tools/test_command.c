@@ -633,7 +633,7 @@ static void info_names_driver_devices_and_stack(void **state)
     setenv("STRATA_STACK", " ", 1);
     outcome *blank = run("info");
     unsetenv("STRATA_STACK");
-    assert_outcome(blank, 0, "pool (STRATA_STACK is not set)", "");
+    assert_outcome(blank, 0, "pool(peers=all) (STRATA_STACK is not set)", "");
     assert_outcome(text, 0, "device 0", "");
     assert_outcome(text, 0, "memory_pools", "");
     assert_outcome(text, 0, "direct (STRATA_STACK is set)", "");

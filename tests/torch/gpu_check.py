@@ -30,13 +30,13 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAMS = os.path.join(HERE, "programs")
-STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96}
+STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96, "pipeline": 100}
 SPEED_PROGRAMS = "gpt,resnet"
 SPEED_TIMES = {"gpt": 2, "resnet": 8}  # of the batch, for which an H200 decides; the host's launches decide on mlp and generate
 SPEED_MEMORY = 128 << 30  # of the device, for these; with less batches are smaller
-SPEED_STEPS = {"mlp": 400, "gpt": 12, "resnet": 12, "generate": 96}
+SPEED_STEPS = {"mlp": 400, "gpt": 12, "resnet": 12, "generate": 96, "pipeline": 100}
 SPEED_ROUNDS = 5
-QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32}
+QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32, "pipeline": 40}
 
 
 def python_path():

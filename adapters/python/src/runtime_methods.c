@@ -300,12 +300,13 @@ static PyMemberDef runtime_members[] = {
 };
 
 static PyType_Slot runtime_slots[] = {
-    {Py_tp_doc, "Runtime(stack=None, device=0, stream_capacity=0, events=\"late\")\n--\n\n"
-                "A private runtime: a stack of layers for one device, and its streams.\n\n"
-                "stack  the layers from the outermost, such as \"budget(limit=2GiB), statistics, pool\"; None: the\n"
-                "       environment's STRATA_STACK, else \"budget, logging(format=memory), statistics, pool\"\n"
-                "events when events are recorded: \"late\" or \"early\" (strata/runtime.h)\n\n"
-                "strata.runtime(device) is the one that all of a process can share."},
+    {Py_tp_doc,
+     "Runtime(stack=None, device=0, stream_capacity=0, events=\"late\")\n--\n\n"
+     "A private runtime: a stack of layers for one device, and its streams.\n\n"
+     "stack  the layers from the outermost, such as \"budget(limit=2GiB), statistics, pool\"; None: the\n"
+     "       environment's STRATA_STACK, else \"budget, logging(format=memory), statistics, pool(peers=all)\"\n"
+     "events when events are recorded: \"late\" or \"early\" (strata/runtime.h)\n\n"
+     "strata.runtime(device) is the one that all of a process can share."},
     {Py_tp_new, runtime_new},
     {Py_tp_dealloc, runtime_dealloc},
     {Py_tp_repr, runtime_repr},

@@ -324,6 +324,36 @@ static void a_pools_memory_is_its_own_devices_unless_peers_are_named(void **stat
     check_ok(strata_runtime_destroy(runtime));
 }
 
+/* As cudaMalloc's, whose programs copy between devices without a word. */
+static void the_default_stacks_memory_is_every_devices(void **state)
+{
+    (void)state;
+    CUcontext context;
+    strata_runtime *runtime;
+    strata_block here, there;
+    CUdeviceptr other;
+    check_ok(make_pool(NULL, &runtime));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &here));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &there));
+    check_cu(test_cu()->MemsetD8Async(here.address, 0x33, BYTES, NULL));
+    check_cu(test_cu()->CtxSynchronize());
+    check_cu(test_cu()->DevicePrimaryCtxRetain(&context, 1));
+    check_cu(test_cu()->CtxSetCurrent(context));
+    check_cu(test_cu()->MemAlloc(&other, BYTES));
+    check_cu(test_cu()->MemcpyDtoDAsync(other, here.address, BYTES, NULL));
+    check_cu(test_cu()->MemcpyDtoDAsync(there.address, other, BYTES, NULL));
+    unsigned char byte = 0;
+    check_cu(test_cu()->MemcpyDtoHAsync(&byte, there.address + BYTES - 1, 1, NULL));
+    check_cu(test_cu()->CtxSynchronize());
+    assert_int_equal(byte, 0x33);
+    check_cu(test_cu()->MemFree(other));
+    check_cu(test_cu()->DevicePrimaryCtxRelease(1));
+    test_make_current();
+    check_ok(strata_runtime_deallocate_on(runtime, &here, NULL));
+    check_ok(strata_runtime_deallocate_on(runtime, &there, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static CUresult CUDAAPI deny_access(int *can, CUdevice device, CUdevice peer)
 {
     (void)device;
@@ -469,6 +499,7 @@ int main(void)
         cmocka_unit_test(an_error_about_a_device_is_raised_without_a_lock),
         cmocka_unit_test(peers_use_a_pools_memory_wherever_it_is),
         cmocka_unit_test(a_pools_memory_is_its_own_devices_unless_peers_are_named),
+        cmocka_unit_test(the_default_stacks_memory_is_every_devices),
         cmocka_unit_test(peers_that_cannot_be_are_refused_with_the_reason),
     };
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);

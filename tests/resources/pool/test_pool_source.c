@@ -661,6 +661,12 @@ static void allocate_without_virtual_memory(void)
     child_ok(strata_runtime_destroy(runtime));
     child_status(strata_stack_create("pool(export=fd)", 0, &stack), STRATA_ERROR_UNSUPPORTED);
     child_check_words("no virtual memory management");
+    child_status(strata_stack_create("pool(peers=0;1)", 0, &stack), STRATA_ERROR_UNSUPPORTED);
+    child_check_words("no virtual memory management");
+    child_ok(strata_stack_create("pool(peers=all)", 0, &stack)); /* whose memory cuCtxEnablePeerAccess opens */
+    child_ok(strata_stack_destroy(stack));
+    child_ok(strata_runtime_create(&(strata_runtime_config){0}, &runtime)); /* the default stack */
+    child_ok(strata_runtime_destroy(runtime));
 }
 
 static const char *const without_virtual_memory[] = {"STRATA_DRIVER=sim", "STRATA_SIM_LACKS=virtual-memory", NULL};
