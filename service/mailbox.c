@@ -50,7 +50,7 @@ static void append(service_list *to, service_list *from)
 
 strata_status service_mailbox_open(service_mailbox *box)
 {
-    box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    box->wake_fd = service_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (box->wake_fd < 0)
         return strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s%s", strerror(errno),
                            service_descriptor_advice(errno));
