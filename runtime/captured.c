@@ -233,15 +233,21 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
     return status;
 }
 
-/* Work was submitted, and the driver does not say in which capture. The captures that use the block then give no graph;
- * with `all`, all captures under way. */
-static void spoil_captures(strata_runtime *runtime, const strata_block *block, bool all, strata_status status)
+/* The driver does not say in which capture a use is. If its work was submitted, the captures that use the block give no
+ * graph; with `all`, all captures under way. Returns whether there is one. */
+static bool spoil_captures(strata_runtime *runtime, const strata_block *block, bool all, strata_status status,
+                           bool submitted)
 {
+    bool found = false;
     lock(runtime);
     for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next)
-        if (!capture->ended && (all || find_use(capture, block)))
-            strata_capture_fail(capture, status, NULL);
+        if (!capture->ended && (all || find_use(capture, block))) {
+            found = true;
+            if (submitted)
+                strata_capture_fail(capture, status, NULL);
+        }
     unlock(runtime, STRATA_SUCCESS);
+    return found;
 }
 
 /* Fails the capture for work that comes after the node of an open body, whose work is not all noted yet. */
@@ -263,9 +269,13 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
                             strata_status *status)
 {
     strata_capture_front front;
+    strata_error_suppress_begin();
     *status = strata_capture_ask(runtime->device, stream, &front);
-    if (*status != STRATA_SUCCESS && access != STRATA_ACCESS_NONE)
-        spoil_captures(runtime, block, false, *status);
+    const bool beside = *status != STRATA_SUCCESS && /* no capture has the use: it is the stack's */
+                        !spoil_captures(runtime, block, false, *status, access != STRATA_ACCESS_NONE);
+    strata_error_suppress_end(*status != STRATA_SUCCESS && !beside);
+    if (beside)
+        return false;
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
@@ -287,7 +297,7 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_nodes before = {0};
     *status = strata_capture_ask(runtime->device, stream, &front);
     if (*status != STRATA_SUCCESS)
-        spoil_captures(runtime, block, true, *status);
+        spoil_captures(runtime, block, true, *status, true);
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);

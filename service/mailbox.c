@@ -4,9 +4,11 @@
 #include "service/service.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,23 +50,36 @@ static void append(service_list *to, service_list *from)
 
 /* ---- the box ---- */
 
-strata_status service_mailbox_open(service_mailbox *box)
+strata_status service_mailbox_open(service_mailbox *box, bool polls)
 {
-    box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (box->wake_fd < 0)
-        return strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s%s", strerror(errno),
-                           service_descriptor_advice(errno));
     strata_spin_init(&box->lock, STRATA_RANK_SERVICE_MAILBOX);
-    return STRATA_SUCCESS;
+    box->wake_fd = -1;
+    if (!polls)
+        return STRATA_SUCCESS;
+    box->wake_fd = service_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return box->wake_fd >= 0 ? STRATA_SUCCESS
+                             : strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s%s",
+                                           strerror(errno), service_descriptor_advice(errno));
 }
 
 void service_mailbox_close(service_mailbox *box)
 {
-    close(box->wake_fd);
+    if (box->wake_fd >= 0)
+        close(box->wake_fd);
 }
 
-void service_mailbox_ring(const service_mailbox *box)
+static long ask_futex(service_mailbox *box, int operation, uint32_t value, const struct timespec *time)
 {
+    return syscall(SYS_futex, &box->rings, operation, value, time, NULL, 0);
+}
+
+void service_mailbox_ring(service_mailbox *box)
+{
+    if (box->wake_fd < 0) {
+        atomic_fetch_add_explicit(&box->rings, 1, memory_order_release);
+        ask_futex(box, FUTEX_WAKE_PRIVATE, 1, NULL);
+        return;
+    }
     const int cancel = strata_cancel_forbid(); /* the request is in the box, and its sender's call not yet over */
     while (eventfd_write(box->wake_fd, 1) < 0 && errno == EINTR)
         ;
@@ -143,17 +158,34 @@ static bool prepare_sleep(service_mailbox *box)
     return sleeps;
 }
 
+/* A ring since the last sleep ends this one at once. */
+static void wait_for_ring(service_mailbox *box, const struct timespec *time)
+{
+    if (atomic_load_explicit(&box->rings, memory_order_acquire) == box->heard)
+        ask_futex(box, FUTEX_WAIT_PRIVATE, box->heard, time);
+    box->heard = atomic_load_explicit(&box->rings, memory_order_acquire);
+}
+
+static void poll_both(service_mailbox *box, int fd, const struct timespec *time)
+{
+    struct pollfd watched[] = {{.fd = box->wake_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    eventfd_t rung;
+    ppoll(watched, fd < 0 ? 1 : 2, time, NULL);
+    if (watched[0].revents)
+        eventfd_read(box->wake_fd, &rung);
+}
+
 void service_mailbox_sleep(service_mailbox *box, int fd, uint64_t nanoseconds)
 {
     if (fills_soon(box) || !prepare_sleep(box))
         return;
-    struct pollfd watched[] = {{.fd = box->wake_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
     const struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000),
                                   .tv_nsec = (long)(nanoseconds % 1000000000)};
-    ppoll(watched, fd < 0 ? 1 : 2, nanoseconds == UINT64_MAX ? NULL : &time, NULL);
-    eventfd_t rung;
-    if (watched[0].revents)
-        eventfd_read(box->wake_fd, &rung);
+    const struct timespec *most = nanoseconds == UINT64_MAX ? NULL : &time;
+    if (box->wake_fd < 0)
+        wait_for_ring(box, most);
+    else
+        poll_both(box, fd, most);
     strata_spin_take(&box->lock);
     box->sleeping = false;
     strata_spin_release(&box->lock);

@@ -93,7 +93,8 @@ static strata_status open_parts(strata_service *service)
     if (status == STRATA_SUCCESS && options->record)
         status = service_recorder_open(options->record, &service->recorder);
     options->record = NULL; /* the caller's text */
-    return status == STRATA_SUCCESS ? service_mailbox_open(&service->mailbox) : status;
+    return status == STRATA_SUCCESS ? service_mailbox_open(&service->mailbox, options->form == STRATA_SERVICE_ISOLATED)
+                                    : status;
 }
 
 static void open_locks(strata_service *service)

@@ -43,14 +43,17 @@ strata_future *service_list_take(service_list *list); /* NULL: empty */
 typedef struct service_mailbox {
     strata_spin lock; /* held for moments, by senders and the service's thread in turns */
     service_list lists[SERVICE_PRIORITIES];
-    bool sleeping;          /* the service's thread waits for wake_fd */
-    int wake_fd;            /* an eventfd; constant */
+    bool sleeping;          /* the service's thread waits for a ring */
+    int wake_fd;            /* an eventfd, where the thread polls another descriptor, too; else -1; constant */
+    _Atomic uint32_t rings; /* a futex, where there is no wake_fd; any thread */
+    uint32_t heard;         /* of `rings`; the service's thread alone */
     _Atomic uint64_t held;  /* requests that are not finished; any thread */
     _Atomic uint64_t limit; /* of `held`, at which new requests are refused; written by the service's thread */
     _Atomic bool filled;    /* something was put; a hint for the service's thread */
 } service_mailbox;
 
-strata_status service_mailbox_open(service_mailbox *box);
+/* `polls`: service_mailbox_sleep is given descriptors. Else the box has none that a program could close. */
+strata_status service_mailbox_open(service_mailbox *box, bool polls);
 void service_mailbox_close(service_mailbox *box);
 
 /* Makes room for one more request, until it is finished. Errors: QUEUE_FULL. */
@@ -61,7 +64,7 @@ void service_mailbox_take_all(service_mailbox *box, service_list lists[SERVICE_P
 
 /* Wakes the service's thread if it sleeps; the second from anywhere, also a signal or a host function of the driver. */
 void service_mailbox_wake(service_mailbox *box);
-void service_mailbox_ring(const service_mailbox *box);
+void service_mailbox_ring(service_mailbox *box);
 
 /* The service's thread waits until something is put, it is woken, `fd` (or -1) is readable, or the time is over. */
 void service_mailbox_sleep(service_mailbox *box, int fd, uint64_t nanoseconds);
@@ -190,6 +193,10 @@ strata_status service_check(const strata_service *service, const char *call);
 /* Raises INVALID_VALUE unless a name is UTF-8 without control characters, of at most `most` bytes. `what` says in the
  * message what it is the name of. */
 strata_status service_check_name(const char *name, size_t most, const char *what);
+
+/* Returns a new descriptor above those of the standard streams, under another number if need be: a program that closed
+ * these, and writes to them, would write to it. -1, with errno: there is none, and `fd` is closed. Close-on-exec. */
+int service_descriptor_raise(int fd);
 
 /* What to do about an error of a call that makes a descriptor: words for the end of a message, or none. */
 const char *service_descriptor_advice(int error);

@@ -8,11 +8,11 @@ struct service_bell {
     _Atomic uint64_t holders; /* the lane, and functions that were submitted */
     _Atomic uint64_t calls;   /* told */
     _Atomic uint64_t entered, left;
-    _Atomic bool closed;        /* functions that enter from then on do not ring */
-    const service_mailbox *box; /* constant; not used once `closed`, and functions that entered before have left */
+    _Atomic bool closed;  /* functions that enter from then on do not ring */
+    service_mailbox *box; /* constant; not used once `closed`, and functions that entered before have left */
 };
 
-service_bell *service_bell_make(const service_mailbox *box)
+service_bell *service_bell_make(service_mailbox *box)
 {
     service_bell *bell = strata_host_zalloc(sizeof *bell);
     if (!bell)

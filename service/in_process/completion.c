@@ -61,7 +61,7 @@ void service_fences_close(service_context *context)
 
 /* ---- marking ---- */
 
-static strata_status ask_host_function(const service_context *context, service_lane *lane, const service_mailbox *box,
+static strata_status ask_host_function(const service_context *context, service_lane *lane, service_mailbox *box,
                                        strata_future *request)
 {
     strata_call_scope scope;

@@ -79,7 +79,7 @@ void service_fail_lanes(strata_service *service, const strata_error *why, bool f
 /* ---- bells ---- */
 
 /* Makes a bell with one holder; NULL without host memory. */
-service_bell *service_bell_make(const service_mailbox *box);
+service_bell *service_bell_make(service_mailbox *box);
 
 /* Each submitted host function has a hold, and gives it back. Any thread. */
 void service_bell_hold(service_bell *bell);

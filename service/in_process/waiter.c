@@ -10,7 +10,7 @@ struct service_waiter {
     strata_future *first, *last; /* not complete, oldest first, by `next_waited`; the first is waited for */
     bool ending;
     pthread_t thread; /* constant, as is the next */
-    const service_mailbox *box;
+    service_mailbox *box;
 };
 
 /* The request exists meanwhile: the service's thread finishes it when it is `finished`. */

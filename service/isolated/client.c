@@ -128,10 +128,27 @@ static strata_status open_client(strata_service *service)
     return STRATA_SUCCESS;
 }
 
+/* Both are closed if one of them has no number above the standard streams'. */
+static bool raise_pair(int pair[2])
+{
+    for (int i = 0; i < 2; i++) {
+        pair[i] = service_descriptor_raise(pair[i]);
+        if (pair[i] < 0) {
+            const int error = errno;
+            close(pair[1 - i]);
+            errno = error;
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool make_pair(int pair[2])
 {
     const isolated_change change = isolated_descriptors_begin();
-    const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
+    bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
+    if (made)
+        made = raise_pair(pair);
     const int error = errno;
     for (int i = 0; i < 2 && made; i++)
         isolated_descriptor_add(pair[i]);

@@ -24,7 +24,7 @@ extern char **environ;
 static int open_handle(pid_t id)
 {
 #ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, id, 0);
+    return service_descriptor_raise((int)syscall(SYS_pidfd_open, id, 0));
 #else
     (void)id;
     return -1;

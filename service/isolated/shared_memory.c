@@ -44,7 +44,7 @@ static strata_status make_file(size_t bytes, int *out)
         errno = EFBIG;
         return fail("ftruncate", bytes);
     }
-    const int fd = memfd_create("strata", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int fd = service_descriptor_raise(memfd_create("strata", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return fail("memfd_create", bytes);
     if (ftruncate(fd, (off_t)bytes) == 0) {

@@ -32,6 +32,18 @@ static void close_others(void)
 #endif
 }
 
+/* Standard streams that the program has closed would be the worker's own files. Their numbers are the lowest ones. */
+static bool open_standard(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 /* The parent may have ended before the kernel was told to end the worker with it: then it has another parent. */
 static bool ends_with(const char *parent)
 {
@@ -46,7 +58,7 @@ int main(int count, char **arguments)
               stderr);
         return 2;
     }
-    if (!ends_with(arguments[1]))
+    if (!ends_with(arguments[1]) || !open_standard())
         return 1;
     prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL);
     close_others();

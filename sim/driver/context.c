@@ -101,14 +101,27 @@ void sim_context_free(sim_context *context)
     sim_slab_give(&sim_order.contexts, context);
 }
 
-/* Waits for its work, then ends it. A primary context's handle stays for its next retain. */
+static bool has_work(const sim_context *context)
+{
+    bool has = false;
+    for (const sim_queue *queue = context->queues; queue; queue = queue->next)
+        has = has || queue->tail;
+    return has;
+}
+
+/* Waits for its work, and what other threads submit meanwhile, then ends it. A primary context's handle stays for its
+ * next retain. */
 CUresult sim_context_close(sim_context *context)
 {
-    CUresult result = sim_context_wait(context);
-    if (result == CUDA_ERROR_DEINITIALIZED)
-        return result;
-    if (!context->active)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    const uint64_t instance = context->instance;
+    CUresult result;
+    do {
+        result = sim_context_wait(context);
+        if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_OUT_OF_MEMORY)
+            return result;
+        if (!sim_context_lasts(context, instance))
+            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    } while (has_work(context));
     strip(context);
     if (!context->primary)
         sim_slab_give(&sim_order.contexts, context);

@@ -156,12 +156,18 @@ static CUresult refuse(sim_queue *queue, CUresult why)
     return why;
 }
 
+/* A node that is gone may have left its place to one of another graph. */
+static bool is_captured(const sim_queue *queue, CUgraphNode node)
+{
+    return sim_node_valid(node) && node->graph == queue->capture->graph;
+}
+
 static CUresult come_after_all(sim_queue *queue, const sim_nodes *nodes)
 {
     if (!sim_nodes_reserve(&queue->captured, queue->captured.count + nodes->count))
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < nodes->count; i++)
-        if (sim_node_valid(nodes->at[i]) && !sim_nodes_have(&queue->captured, nodes->at[i]))
+        if (is_captured(queue, nodes->at[i]) && !sim_nodes_have(&queue->captured, nodes->at[i]))
             sim_nodes_add(&queue->captured, nodes->at[i]);
     return CUDA_SUCCESS;
 }

@@ -192,8 +192,17 @@ static void give_up_memory(CUgraphNode node)
     sim_graph_memory_drop(memory);
 }
 
+/* No stream's next captured work depends on it any more. Events may still name it: capture_work.c. */
+static void leave_capture(CUgraphNode node)
+{
+    const sim_capture *capture = node->graph->capture;
+    for (sim_queue *queue = capture ? capture->queues : NULL; queue; queue = queue->next_captured)
+        sim_nodes_remove(&queue->captured, node);
+}
+
 void sim_node_free(CUgraphNode node)
 {
+    leave_capture(node);
     unlink_node(node);
     sim_nodes_free(&node->after);
     sim_nodes_free(&node->before);

@@ -53,7 +53,12 @@ bool sim_copy_on_host(uint64_t address)
 
 CUresult sim_copy_prepare(sim_queue *queue, const sim_place *from, bool synchronous)
 {
-    return synchronous && from->pageable ? sim_queue_wait(queue) : CUDA_SUCCESS;
+    if (!synchronous || !from->pageable)
+        return CUDA_SUCCESS;
+    const sim_context *context = queue->context;
+    const uint64_t instance = context->instance;
+    CUresult result = sim_queue_wait(queue);
+    return result != CUDA_SUCCESS || sim_context_lasts(context, instance) ? result : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 /* From pageable to device memory a synchronous copy returns when the bytes are staged; the device may not have them yet

@@ -34,6 +34,11 @@ bool sim_context_valid(const sim_context *context)
     return sim_slab_has(&sim_order.contexts, context);
 }
 
+bool sim_context_lasts(const sim_context *context, uint64_t instance)
+{
+    return sim_context_valid(context) && context->active && context->instance == instance;
+}
+
 sim_device *sim_device_of(CUdevice device)
 {
     return device >= 0 && device < sim.settings.devices ? &sim_order.devices[device] : NULL;

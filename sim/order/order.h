@@ -412,6 +412,8 @@ typedef struct sim_device {
 
 sim_device *sim_device_of(CUdevice device); /* or NULL */
 bool sim_context_valid(const sim_context *context);
+/* Whether the context is still that instance: calls that waited ask, since another thread may have ended it. */
+bool sim_context_lasts(const sim_context *context, uint64_t instance);
 CUresult sim_context_current(sim_context **context); /* the thread's, if usable */
 CUresult sim_context_check(sim_context *context);    /* CUDA_SUCCESS if usable */
 bool sim_context_has_ended(void);                    /* the thread's */

@@ -237,6 +237,30 @@ static void work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph(te
     test_free_on(fixture, &outside, stream);
 }
 
+/* The driver does not say that the stream is in no capture, but no capture has the use. */
+static void a_use_beside_a_capture_is_finished_where_the_driver_does_not_tell_the_capture(test_fixture *fixture)
+{
+    if (!has_refusals())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    for (int submitted = 0; submitted < 2; submitted++) {
+        const strata_access access = submitted ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE;
+        strata_block block = test_allocate(fixture, BYTES, other);
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, other, STRATA_ACCESS_WRITE));
+        begin(fixture, stream, NULL);
+        if (submitted)
+            test_fill(block.address, 1, BYTES, other);
+        test_refuse("cuStreamGetCaptureInfo", 1, 1, CUDA_ERROR_UNKNOWN);
+        const strata_status status = strata_runtime_finish_block_use(fixture->runtime, &block, other, access);
+        test_refuse_no_more();
+        strata_graph *graph = end(fixture, stream);
+        const strata_status freed = strata_runtime_deallocate(fixture->runtime, &block);
+        check_ok(status);
+        check_ok(freed);
+        check_ok(destroy(graph));
+    }
+}
+
 static void what_cannot_be_captured_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -278,6 +302,7 @@ int main(void)
         TEST_CASE(a_free_on_a_stream_that_may_be_forked_waits_for_the_end_of_the_capture),
         TEST_CASE(a_capture_that_the_driver_did_not_end_can_be_ended_again),
         TEST_CASE(work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph),
+        TEST_CASE(a_use_beside_a_capture_is_finished_where_the_driver_does_not_tell_the_capture),
         TEST_CASE(what_cannot_be_captured_is_refused),
     };
     return run_graph_cases(cases, sizeof cases / sizeof cases[0]);

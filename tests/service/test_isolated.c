@@ -502,6 +502,56 @@ static void a_worker_inherits_no_descriptor(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+/* What the program, or a library of it, writes to a standard stream that was closed goes to no file of the service. */
+static void a_program_without_standard_streams_loses_nothing(void **state)
+{
+    (void)state;
+    enum { STREAMS = 3, BYTES = 4096 };
+    char text[64], path[64], target[64] = "";
+    int kept[STREAMS];
+    ssize_t written = -1;
+    strata_host_buffer *buffer;
+    strata_answer answer;
+    strata_future *future;
+    memset(text, 'x', sizeof text);
+    for (int i = 0; i < STREAMS; i++) {
+        kept[i] = fcntl(i, F_DUPFD_CLOEXEC, 100);
+        close(i);
+    }
+    strata_service *own = NULL;
+    strata_status status = strata_service_create(&test_options, &own);
+    if (status == STRATA_SUCCESS)
+        status = strata_service_wait_ready(own, 20ull * TEST_SECOND);
+    if (status == STRATA_SUCCESS)
+        status = strata_service_buffer_create(own, BYTES, &buffer);
+    if (status == STRATA_SUCCESS)
+        status = strata_service_allocate(own, STRATA_ELEMENT_U8, BYTES, NULL, &future);
+    const int fd = status == STRATA_SUCCESS ? strata_future_fd(future) : -1;
+    for (int i = 0; i < STREAMS; i++) {
+        const ssize_t one = write(i, text, sizeof text);
+        written = one > written ? one : written;
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        dup2(kept[i], i);
+        close(kept[i]);
+    }
+    check_ok(status);
+    assert_true(written < 0);
+    assert_true(fd >= STREAMS);
+    answer = test_take(future);
+    assert_int_equal(answer.status, STRATA_SUCCESS);
+    assert_true(test_buffer_has(buffer, 0));
+    check_ok(test_copy(own, answer.ref, buffer, true));
+    for (int i = 0; i < STREAMS; i++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)test_worker(own), i);
+        assert_true(readlink(path, target, sizeof target - 1) > 0);
+        assert_string_equal(target, "/dev/null");
+    }
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(answer.ref));
+    check_ok(strata_service_destroy(own));
+}
+
 /* ---- the program's end ---- */
 
 static const char *program_path;
@@ -619,6 +669,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(shared_memory_is_sealed),
         cmocka_unit_test(a_worker_has_no_more_rights_than_its_parent),
         cmocka_unit_test(a_worker_inherits_no_descriptor),
+        cmocka_unit_test(a_program_without_standard_streams_loses_nothing),
         cmocka_unit_test(a_worker_dies_with_its_program),
         cmocka_unit_test(a_program_that_is_missing_or_no_worker_is_named),
         cmocka_unit_test(the_program_itself_has_opened_no_driver),

@@ -149,7 +149,7 @@ static void an_end_behind_others_that_waited_for_room_is_sent_with_them(void **s
     isolated_buffer *ended;
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    check_ok(service_mailbox_open(&own.mailbox));
+    check_ok(service_mailbox_open(&own.mailbox, true));
     client.link = isolated_link_make(&own.mailbox);
     client.socket = pair[0];
     own.client = &client;

@@ -1,5 +1,6 @@
 /* Ends of services and of contexts, with work under way. */
 #include <pthread.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "support/service.h"
@@ -61,7 +62,34 @@ static void a_service_ends_before_its_context_is_made(void **state)
     }
 }
 
-/* The service's thread has taken them already. */
+static size_t count_eventfds(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        count += readlink(path, target, sizeof target - 1) > 0 && strcmp(target, "anon_inode:[eventfd]") == 0;
+    }
+    return count;
+}
+
+/* Daemons close descriptors that they do not know, and open files under their numbers. */
+static void a_service_in_this_process_has_no_descriptor_to_close(void **state)
+{
+    (void)state;
+    for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
+        const size_t before = count_eventfds();
+        strata_service *service =
+            test_service_make(&(strata_service_options){.completion = (strata_completion_mode)mode});
+        usleep(1000); /* its thread sleeps */
+        strata_ref *ref = test_service_allocate(service, 64);
+        assert_int_equal(count_eventfds(), before);
+        check_ok(strata_ref_release(ref));
+        check_ok(strata_service_destroy(service));
+    }
+}
+
+/* The service's thread has taken them already. It may answer the first gate only behind the second. */
 static void a_shutdown_refuses_what_was_taken_and_has_not_begun(void **state)
 {
     (void)state;
@@ -76,10 +104,11 @@ static void a_shutdown_refuses_what_was_taken_and_has_not_begun(void **state)
     check_ok(strata_service_run(service, &operation, NULL, &next));
     for (int i = 0; i < COUNT; i++)
         check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &behind[i]));
-    test_open_gate(&first, gated);
+    sem_post(&first.open);
     sem_wait(&second.reached);
     check_ok(strata_service_shut_down(service, UINT64_MAX));
     test_open_gate(&second, next);
+    test_open_gate(&first, gated);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(test_take(behind[i]).status, STRATA_ERROR_STALE);
     check_ok(strata_service_destroy(service));
@@ -309,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shutdown_without_time_ends_an_idle_service),
         cmocka_unit_test(a_service_ends_before_its_context_is_made),
+        cmocka_unit_test(a_service_in_this_process_has_no_descriptor_to_close),
         cmocka_unit_test(a_shutdown_refuses_what_was_taken_and_has_not_begun),
         cmocka_unit_test(what_goes_on_at_the_deadline_is_answered_and_keeps_the_service),
         cmocka_unit_test(requests_wait_for_the_context_up_to_their_own_limit),
