@@ -27,6 +27,7 @@ static strata_status widen(const guard *self, const strata_request *request, str
     *front = (self->zone + alignment - 1) & ~(alignment - 1); /* alignment is a power of two: at most 2^63 + 64 KiB */
     size_t extra = *front + self->zone;
     *wider = *request;
+    wider->alignment = alignment;
     if (request->bytes <= SIZE_MAX - GUARD_GRANULE - extra) {
         wider->bytes = *front + ((request->bytes + GUARD_GRANULE - 1) & ~(size_t)(GUARD_GRANULE - 1)) + self->zone;
         return STRATA_SUCCESS;
