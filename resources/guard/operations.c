@@ -620,10 +620,24 @@ static void guard_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
+/* Refuses blocks that cannot be filled: the device stops at the first fill. */
+static strata_status guard_begin(strata_resource *resource)
+{
+    const strata_resource *below = resource;
+    while ((below = strata_resource_next_below(resource, below)))
+        if (below->ops->without_memory)
+            return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                               "guard cannot stand over %s, whose blocks have no memory for red zones; use "
+                               "guard(sample=N) or another owner",
+                               below->ops->name);
+    return STRATA_SUCCESS;
+}
+
 const strata_resource_ops guard_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(guarded),
     .name = "guard",
+    .begin = guard_begin,
     .allocate = guard_allocate,
     .deallocate = guard_deallocate,
     .reap = guard_reap,
