@@ -87,7 +87,8 @@ typedef struct strata_guard_options {
 } strata_guard_options;
 
 /* Makes the layer. It takes two streams and pinned memory at once; in sampling mode one of each with the first sampled
- * block. Errors: INVALID_VALUE, OUT_OF_MEMORY (pinned memory). */
+ * block. Errors: INVALID_VALUE, OUT_OF_MEMORY (pinned memory). Building it into a stack over `null` answers
+ * UNSUPPORTED, unless it samples. */
 STRATA_API strata_status strata_guard_create(int ordinal, const strata_guard_options *options, strata_resource **out);
 
 /* Checks every red zone and quarantined block after its recorded uses, and waits on the host for the result; concurrent

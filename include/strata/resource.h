@@ -303,6 +303,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* Of an owner: its memory comes from the program, which may take it from another stack. A search by address in all
      * stacks asks this one first. Never forwarded. */
     bool memory_of_program;
+
+    /* Of an owner: its blocks have no memory, and work on them fails. A guard with red zones is not built over it.
+     * Never forwarded. */
+    bool without_memory;
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

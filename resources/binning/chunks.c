@@ -306,7 +306,7 @@ static __attribute__((cold)) void give_block_back(binning *self, const strata_bl
 
 static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t slots, bin_slot **out)
 {
-    strata_request request = {.bytes = bytes, .tag = self->tag};
+    strata_request request = {.bytes = bytes, .alignment = BIN_GRANULE, .tag = self->tag};
     strata_block block;
     strata_status status = chunk_stream(self, &request.stream);
     if (status != STRATA_SUCCESS)

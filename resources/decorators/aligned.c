@@ -55,7 +55,7 @@ static strata_status request_below(const aligned *self, const strata_request *re
         *alignment = 0;
         return STRATA_SUCCESS;
     }
-    below->alignment = 0;
+    below->alignment = GIVEN; /* a sampling guard may give less to a request that asks for none */
     if (__builtin_add_overflow(request->bytes, *alignment - GIVEN, &below->bytes))
         return refuse_size(request, *alignment);
     return STRATA_SUCCESS;

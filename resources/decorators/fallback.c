@@ -416,6 +416,29 @@ static strata_status check_branch(const strata_branch *branch, size_t which)
     return STRATA_SUCCESS;
 }
 
+/* Whether a layer stands in the branches before `which`, or at an earlier place of that one: it would be destroyed
+ * twice. */
+static bool stands_before(const strata_fallback_options *options, size_t which, size_t position)
+{
+    const strata_resource *layer = options->branches[which].layers[position];
+    for (size_t before = 0; before <= which; before++) {
+        const strata_branch *branch = &options->branches[before];
+        for (size_t i = 0; i < (before == which ? position : branch->count); i++)
+            if (branch->layers[i] == layer)
+                return true;
+    }
+    return false;
+}
+
+static strata_status check_single(const strata_fallback_options *options, size_t which)
+{
+    for (size_t i = 0; i < options->branches[which].count; i++)
+        if (stands_before(options, which, i))
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "fallback: layer %zu of branch %zu appears twice", i + 1,
+                               which + 1);
+    return STRATA_SUCCESS;
+}
+
 static strata_status check_options(const strata_fallback_options *options, size_t *layer_count)
 {
     *layer_count = 0;
@@ -425,6 +448,8 @@ static strata_status check_options(const strata_fallback_options *options, size_
     strata_status status = STRATA_SUCCESS;
     for (size_t which = 0; which < options->branch_count && status == STRATA_SUCCESS; which++) {
         status = check_branch(&options->branches[which], which);
+        if (status == STRATA_SUCCESS)
+            status = check_single(options, which);
         *layer_count += options->branches[which].count;
     }
     return status;

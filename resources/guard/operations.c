@@ -27,6 +27,7 @@ static strata_status widen(const guard *self, const strata_request *request, str
     *front = (self->zone + alignment - 1) & ~(alignment - 1); /* alignment is a power of two: at most 2^63 + 64 KiB */
     size_t extra = *front + self->zone;
     *wider = *request;
+    wider->alignment = alignment;
     if (request->bytes <= SIZE_MAX - GUARD_GRANULE - extra) {
         wider->bytes = *front + ((request->bytes + GUARD_GRANULE - 1) & ~(size_t)(GUARD_GRANULE - 1)) + self->zone;
         return STRATA_SUCCESS;
@@ -619,10 +620,24 @@ static void guard_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
+/* Refuses blocks that cannot be filled: the device stops at the first fill. */
+static strata_status guard_begin(strata_resource *resource)
+{
+    const strata_resource *below = resource;
+    while ((below = strata_resource_next_below(resource, below)))
+        if (below->ops->without_memory)
+            return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                               "guard cannot stand over %s, whose blocks have no memory for red zones; use "
+                               "guard(sample=N) or another owner",
+                               below->ops->name);
+    return STRATA_SUCCESS;
+}
+
 const strata_resource_ops guard_ops = {
     .size = sizeof(strata_resource_ops),
     .block_bytes = sizeof(guarded),
     .name = "guard",
+    .begin = guard_begin,
     .allocate = guard_allocate,
     .deallocate = guard_deallocate,
     .reap = guard_reap,

@@ -198,6 +198,7 @@ static const strata_resource_ops null_ops = {
     .find = null_find,
     .destroy = null_destroy,
     .device = null_device,
+    .without_memory = true,
 };
 
 strata_status strata_null_create(int ordinal, const strata_null_options *options, strata_resource **out)

@@ -652,16 +652,21 @@ static void a_stack_that_is_not_built_leaves_the_branches_with_the_layer(void **
 static void a_layer_in_two_branches_is_refused(void **state)
 {
     (void)state;
-    strata_resource plain = {.ops = &plain_ops}, *layer, *refused;
-    strata_resource *first[] = {&plain, null_owner()}, *second[] = {&plain, null_owner()},
-                    *with_null[] = {&plain, NULL};
-    strata_stack *stack;
-    const strata_branch branches[] = {{first, 2}, {second, 2}};
-    check_ok(strata_fallback_create(&(strata_fallback_options){.branches = branches, .branch_count = 2}, &layer));
-    check_status(strata_stack_build(&layer, 1, 0, &stack), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "appears twice");
-    check_ok(strata_resource_destroy(layer)); /* the owners, too */
-    refused = layer;
+    strata_resource plain = {.ops = &plain_ops}, other = {.ops = &plain_ops}, *refused = &plain;
+    strata_resource *first[] = {&plain, null_owner()}, *second[] = {&other, &plain, null_owner()},
+                    *twice[] = {&other, &other}, *with_null[] = {&plain, NULL};
+    const strata_branch branches[] = {{first, 2}, {second, 3}}, alike[] = {{first, 2}, {twice, 2}};
+    destroyed = 0;
+    check_status(strata_fallback_create(&(strata_fallback_options){.branches = branches, .branch_count = 2}, &refused),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "layer 2 of branch 2 appears twice");
+    assert_null(refused);
+    check_status(strata_fallback_create(&(strata_fallback_options){.branches = alike, .branch_count = 2}, &refused),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "layer 2 of branch 2 appears twice");
+    assert_int_equal(destroyed, 0);
+    check_ok(strata_resource_destroy(first[1]));
+    check_ok(strata_resource_destroy(second[2]));
     check_status(create(with_null, 1, 1, &refused), STRATA_ERROR_INVALID_VALUE);
     assert_null(refused);
     check_status(create(with_null, 1, 0, &refused), STRATA_ERROR_INVALID_VALUE);

@@ -525,6 +525,21 @@ static void with_on_finding_exit_the_process_ends_whoever_is_printing(void **sta
     assert_int_equal(report[length - 1], '\n');
 }
 
+/* A fill of blocks without memory would stop the device. */
+static void a_guard_is_not_built_over_blocks_without_memory(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"guard, null", "guard, fixed, null", "guard, fallback(direct | pool, null)"};
+    strata_stack *stack;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        check_status(strata_stack_create(texts[i], 0, &stack), STRATA_ERROR_UNSUPPORTED);
+        check_last_error(STRATA_ERROR_UNSUPPORTED, "guard cannot stand over null");
+        assert_null(stack);
+    }
+    check_ok(strata_stack_create("guard(sample=1), null", 0, &stack));
+    check_ok(strata_stack_destroy(stack));
+}
+
 int main(int count, char **arguments)
 {
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
@@ -541,6 +556,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
         cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),
         cmocka_unit_test(with_on_finding_exit_the_process_ends_whoever_is_printing),
+        cmocka_unit_test(a_guard_is_not_built_over_blocks_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

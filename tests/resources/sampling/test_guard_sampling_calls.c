@@ -1,6 +1,7 @@
 /* A sampling guard's calls among others: while the program captures, while its callback is in the middle of something,
  * while layers above keep errors to themselves, and with another guard in the stack. */
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -443,6 +444,29 @@ static void a_block_gets_the_next_place_in_the_circle_that_it_fits_in(void **sta
     end();
 }
 
+/* ---- under layers that make their blocks from others ---- */
+
+/* Blocks of these layers have 256 bytes of alignment or more, wherever the sampled one below begins. */
+static void layers_above_get_the_alignment_that_they_give(void **state)
+{
+    (void)state;
+    static const char *const above[] = {"aligned(alignment=4KiB)", "aligned(alignment=4KiB), guard",
+                                        "fixed(bytes=6000, chunk=7001)", "binning(bins=6000, chunk=7001)", "guard"};
+    for (size_t i = 0; i < sizeof above / sizeof above[0]; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%s, guard(sample=1, sample_alignment=1), async", above[i]);
+        begin(text);
+        strata_block block;
+        check_ok(strata_runtime_allocate(runtime, 4096 + 100, NULL, &block));
+        assert_true(block.alignment >= 256 && block.address % block.alignment == 0);
+        check_cu(test_cu()->MemsetD8Async(block.address, 0x5a, block.bytes, NULL));
+        check_cu(test_cu()->StreamSynchronize(NULL));
+        assert_int_equal(value(strstr(above[i], "guard") ? "guard[1].sampled" : "guard.sampled"), 1);
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        end();
+    }
+}
+
 /* ---- limits ---- */
 
 static void an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set(void **state)
@@ -477,6 +501,7 @@ int main(void)
         cmocka_unit_test(suspects_are_printed_from_below_another_guard),
         cmocka_unit_test(suspects_of_every_sampling_guard_are_printed),
         cmocka_unit_test(a_block_gets_the_next_place_in_the_circle_that_it_fits_in),
+        cmocka_unit_test(layers_above_get_the_alignment_that_they_give),
         cmocka_unit_test(an_interval_is_bounded_alike_when_it_is_given_and_when_it_is_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
