@@ -291,12 +291,18 @@ static exec_here look_up(CUcontext context)
     return (exec_here){.device = device, .primary = primary};
 }
 
+/* The driver is to refuse a call that names another device, and no stack is built for it. */
+static bool has_driver_device(int ordinal)
+{
+    CUdevice device;
+    return ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver() &&
+           strata_cu.DeviceGet(&device, ordinal) == CUDA_SUCCESS;
+}
+
 exec_device *exec_device_start(int ordinal)
 {
-    return ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver() &&
-                   start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY
-               ? &devices[ordinal]
-               : NULL;
+    return has_driver_device(ordinal) && start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY ? &devices[ordinal]
+                                                                                                : NULL;
 }
 
 exec_device *exec_device_of_memory(const exec_here *here, int ordinal)

@@ -35,6 +35,35 @@ static void a_second_free_does_not_reach_the_chunk_of_a_layer(void **state)
         check_same(text_of("--stack %s", stacks[i]), "corners freed-twice", "corners freed-twice");
 }
 
+/* ---- memory that the driver gives ---- */
+
+static void freed_memory_of_each_stack_is_there_for_the_driver(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {
+        "async",       "async(release_threshold=0)", "direct", "binning,async", "binning,direct",
+        "guard,async", "guard(poison=off),pool"};
+    setenv("STRATA_SIM_MEMORY", "256MiB", 1);
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        const char *options = text_of("--stack %s", stacks[i]);
+        check(run_under(options, "corners room"), 0, "0\n", "");
+        check(run_under(options, "corners room beside-a-stream"), 0, "0\n", "");
+    }
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
+static void a_device_that_there_is_not_is_the_drivers_to_refuse(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 100MiB", "--budget 100MiB --fail-closed"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(options[i], "corners no-device");
+        assert_outcome(result, 0, "101 101\n", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 /* ---- contexts ---- */
 
 static void releases_are_answered_as_without(void **state)
@@ -529,6 +558,8 @@ int main(void)
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
         cmocka_unit_test(a_green_context_is_told_from_the_primary_one),
+        cmocka_unit_test(freed_memory_of_each_stack_is_there_for_the_driver),
+        cmocka_unit_test(a_device_that_there_is_not_is_the_drivers_to_refuse),
         cmocka_unit_test(memory_spoils_no_capture_that_begins),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),

@@ -91,6 +91,38 @@ static void read_in_an_older_context(void)
     printf("%zu wrong\n", wrong);
 }
 
+/* ---- memory that the driver gives ---- */
+
+static CUresult make_physical(CUmemGenericAllocationHandle *handle, size_t bytes, int device)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    return DRIVER(cuMemCreate)(handle, bytes, &properties, 0);
+}
+
+/* Most of the device is allocated and freed, and then asked for in another way. */
+static void ask_the_driver_behind_a_free(void)
+{
+    CUdeviceptr block;
+    CUmemGenericAllocationHandle handle;
+    size_t free_bytes, total;
+    const CUstream stream = argument[0] ? new_stream() : NULL;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    CHECK(DRIVER(cuMemAlloc)(&block, free_bytes / 4 * 3));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, stream));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf("%d\n", make_physical(&handle, free_bytes / 4 * 3 / (2 * MIB) * (2 * MIB), 0));
+}
+
+static void ask_for_memory_of_no_device(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr block;
+    printf("%d", make_physical(&handle, 2 * MIB, 9));
+    printf(" %d\n", make_physical(&handle, 2 * MIB, -1));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 /* ---- contexts ---- */
 
 /* Each release gives what the driver does, also one too many. */
@@ -717,6 +749,8 @@ static const named_way corners[] = {
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
+    {"room", ask_the_driver_behind_a_free},
+    {"no-device", ask_for_memory_of_no_device},
     {"cancelled", end_in_the_first_request},
     {"cancelled-reset", end_in_a_reset},
     {"full-log", fill_the_log},
