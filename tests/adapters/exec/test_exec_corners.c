@@ -381,6 +381,14 @@ static void each_block_is_a_buffer_of_its_own(void **state)
     check_same("--stack async", "corners buffers", "corners buffers");
 }
 
+static void the_end_of_a_block_is_outside_of_it(void **state)
+{
+    (void)state;
+    check_same("", "corners end", "corners end");
+    check_same("--stack async", "corners end", "corners end");
+    check_same("--guard", "corners end", "corners end");
+}
+
 static void freed_addresses_are_unknown(void **state)
 {
     (void)state;
@@ -550,6 +558,8 @@ int main(void)
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
+        cmocka_unit_test(freed_memory_of_each_stack_is_there_for_the_driver),
+        cmocka_unit_test(a_device_that_there_is_not_is_the_drivers_to_refuse),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
@@ -558,8 +568,6 @@ int main(void)
         cmocka_unit_test(default_streams_of_green_contexts_are_ordered),
         cmocka_unit_test(a_green_context_that_is_made_beside_a_capture_is_ordered),
         cmocka_unit_test(a_green_context_is_told_from_the_primary_one),
-        cmocka_unit_test(freed_memory_of_each_stack_is_there_for_the_driver),
-        cmocka_unit_test(a_device_that_there_is_not_is_the_drivers_to_refuse),
         cmocka_unit_test(memory_spoils_no_capture_that_begins),
         cmocka_unit_test(a_capture_in_a_green_context_goes_on),
         cmocka_unit_test(streams_end_with_their_context),
@@ -585,6 +593,7 @@ int main(void)
         cmocka_unit_test(a_stream_without_a_current_context_is_charged),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
+        cmocka_unit_test(the_end_of_a_block_is_outside_of_it),
         cmocka_unit_test(freed_addresses_are_unknown),
         cmocka_unit_test(an_address_is_told_by_what_is_there_now),
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),

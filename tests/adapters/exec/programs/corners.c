@@ -277,6 +277,23 @@ static void ask_for_address(const char *what, CUdeviceptr address)
 }
 
 /* Also of a free that waits for a barrier. */
+static void ask_for_the_end_of_a_block(void)
+{
+    CUdeviceptr block, start = 0, ends[3];
+    size_t bytes = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, 1000));
+    CHECK(DRIVER(cuMemAllocAsync)(&ends[2], 1000, NULL));
+    ends[0] = block + 999;
+    ends[1] = block + 1000;
+    ends[2] += 1000;
+    for (int i = 0; i < 3; i++) {
+        printf("%d", DRIVER(cuMemGetAddressRange)(&start, &bytes, ends[i]));
+        printf(" %d, %d of %zu\n",
+               DRIVER(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ends[i]), start == block,
+               bytes);
+    }
+}
+
 static void ask_for_freed_addresses(void)
 {
     CUdeviceptr block, kept;
@@ -732,11 +749,14 @@ static void free_in_an_exit_handler(void)
 static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
+    {"room", ask_the_driver_behind_a_free},
+    {"no-device", ask_for_memory_of_no_device},
     {"releases", release_too_often},
     {"devices", ask_on_another_device},
     {"stream-alone", ask_on_a_stream_without_a_context},
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
+    {"end", ask_for_the_end_of_a_block},
     {"freed", ask_for_freed_addresses},
     {"one-address", ask_for_one_address},
     {"amounts", ask_for_one_amount},
@@ -749,8 +769,6 @@ static const named_way corners[] = {
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
-    {"room", ask_the_driver_behind_a_free},
-    {"no-device", ask_for_memory_of_no_device},
     {"cancelled", end_in_the_first_request},
     {"cancelled-reset", end_in_a_reset},
     {"full-log", fill_the_log},
