@@ -483,6 +483,17 @@ static void a_child_forked_in_the_middle_of_a_call_is_not_stuck(void **state)
     check(run_wider("--budget 1GiB", "forked"), 0, "30 children ended\n", ""); /* all that is passed on is entered */
 }
 
+static void no_file_of_stratas_has_a_standard_descriptor(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/strata-standard-%d.slog", (int)getpid());
+    check(run_under(text_of("--ipc --log %s", path), "corners standard"), 0, "-1-1-1\n", "");
+    check(run_under(text_of("--report --output %s.txt", path), "corners standard"), 0, "-1-1-1\n", "");
+    unlink(path);
+    unlink(text_of("%s.txt", path));
+}
+
 static void threads_of_a_process_without_descriptors_are_idle(void **state)
 {
     (void)state;
@@ -605,6 +616,7 @@ int main(void)
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
         cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
+        cmocka_unit_test(no_file_of_stratas_has_a_standard_descriptor),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),

@@ -4,6 +4,7 @@
 #include "no_descriptors.h"
 #include "ways.h"
 
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
@@ -512,6 +513,20 @@ static void wait_without_descriptors(void)
 
 static _Atomic bool enough;
 
+/* As a daemon that opens nothing in their place. Later messages of the program go to what has these numbers. */
+static void close_standard_descriptors(void)
+{
+    CUdeviceptr block;
+    const int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 100);
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        close(i);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        dprintf(output, "%d", fcntl(i, F_GETFD));
+    dprintf(output, "\n");
+}
+
 static void *use_host_memory(void *data)
 {
     void *memory;
@@ -766,6 +781,7 @@ static const named_way corners[] = {
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},
+    {"standard", close_standard_descriptors},
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
