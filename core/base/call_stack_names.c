@@ -161,13 +161,40 @@ static void put_name(const char *name, char *text, size_t size)
     free(plain);
 }
 
+/* ---- room ---- */
+
+/* libdw takes up to 160 KiB of stack for a file's lines; on a smaller one it would end the process. */
+enum { ROOM_FOR_LINES = 256 << 10 };
+
+/* Sets *lowest to the end of the thread's stack; NULL: unknown. A main thread's is found in /proc. */
+static void find_end_of_stack(const char **lowest)
+{
+    pthread_attr_t attributes;
+    void *end = NULL;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+        return;
+    if (pthread_attr_getstack(&attributes, &end, &bytes) == 0)
+        *lowest = end;
+    pthread_attr_destroy(&attributes);
+}
+
+static bool has_room_for_lines(void)
+{
+    static _Thread_local const char *lowest;
+    if (!lowest)
+        find_end_of_stack(&lowest);
+    const char *here = __builtin_frame_address(0);
+    return lowest && here > lowest && here - lowest >= ROOM_FOR_LINES;
+}
+
 /* ---- naming ---- */
 
 /* names_lock is held. */
 static bool name_by_debug_information(const void *frame, char *text, size_t size)
 {
     uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* inside the call, not after it */
-    Dwfl_Module *module = module_at(address);
+    Dwfl_Module *module = has_room_for_lines() ? module_at(address) : NULL;
     const char *name = module ? dw.module_addrname(module, address) : NULL;
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
     int number = 0;

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +156,37 @@ __attribute__((noinline)) static uint32_t recurse(unsigned depth)
     uint32_t number = depth ? recurse(depth - 1) : here(0);
     kept++;
     return number;
+}
+
+static void *print_on_this_thread(void *number)
+{
+    return strdup(print(*(const uint32_t *)number).text[0]);
+}
+
+static char *print_with_a_stack_of(size_t bytes, uint32_t number)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    void *text = NULL;
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, print_on_this_thread, &number), 0);
+    pthread_join(thread, &text);
+    pthread_attr_destroy(&attributes);
+    return text;
+}
+
+/* libdw needs some 160 KiB. */
+static void a_thread_with_a_small_stack_names_frames_without_lines(void **state)
+{
+    (void)state;
+    const uint32_t number = one_place(0);
+    char *small = print_with_a_stack_of(96 << 10, number), *large = print_with_a_stack_of(1 << 20, number);
+    assert_non_null(strstr(large, "test_call_stack.c:"));
+    assert_null(strstr(small, "test_call_stack.c:"));
+    assert_non_null(strstr(small, "test_call_stack"));
+    free(small);
+    free(large);
 }
 
 static void of_a_deep_stack_the_innermost_frames_are_kept(void **state)
@@ -323,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_names_frames_is_not_ended),
         cmocka_unit_test(frames_are_named_from_the_innermost_on_and_some_can_be_skipped),
         cmocka_unit_test(a_frame_has_its_file_and_line),
+        cmocka_unit_test(a_thread_with_a_small_stack_names_frames_without_lines),
         cmocka_unit_test(of_a_deep_stack_the_innermost_frames_are_kept),
         cmocka_unit_test(no_stack_has_no_lines),
         cmocka_unit_test(threads_on_the_same_way_have_the_same_number),
