@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -177,20 +178,41 @@ void exec_on_stack_built(void (*call)(exec_device *device))
     when_built = call;
 }
 
-/* A later stack of the process is tried with the second text, too: other devices' stacks, and those of before a reset,
- * keep their log's file open. Those runtimes stay, since a thread may still use them. */
-static bool create_runtime(exec_device *device, bool is_first)
+/* Writes the default stack as it is where the device has no virtual memory management: what cuMemAlloc gives is open to
+ * the devices that the program enables. False: the text ends in another stack. */
+static bool without_peers(const char *text, char *plain, size_t room)
 {
-    strata_runtime *runtime;
+    static const char peers[] = "pool(peers=all)";
+    const size_t length = strlen(text), end = sizeof peers - 1;
+    if (length < end || strcmp(text + length - end, peers) != 0)
+        return false;
+    snprintf(plain, room, "%.*spool", (int)(length - end), text);
+    return true;
+}
+
+static strata_status create_with(exec_device *device, const char *text)
+{
+    static char plain[sizeof exec_settings_now.stack]; /* guarded by `starting` */
     strata_runtime_config config = {
-        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
+        .size = sizeof(strata_runtime_config), .device = device->ordinal, .stack_text = text};
+    strata_runtime *runtime;
     strata_status status = strata_runtime_create(&config, &runtime);
-    if (status != STRATA_SUCCESS && !is_first && exec_settings_now.stack_again[0]) {
-        config.stack_text = exec_settings_now.stack_again;
+    if (status == STRATA_ERROR_UNSUPPORTED && without_peers(text, plain, sizeof plain)) {
+        config.stack_text = plain;
         status = strata_runtime_create(&config, &runtime);
     }
     if (status == STRATA_SUCCESS)
         device->runtime = runtime;
+    return status;
+}
+
+/* A later stack of the process is tried with the second text, too: other devices' stacks, and those of before a reset,
+ * keep their log's file open. Those runtimes stay, since a thread may still use them. */
+static bool create_runtime(exec_device *device, bool is_first)
+{
+    strata_status status = create_with(device, exec_settings_now.stack);
+    if (status != STRATA_SUCCESS && !is_first && exec_settings_now.stack_again[0])
+        status = create_with(device, exec_settings_now.stack_again);
     return status == STRATA_SUCCESS;
 }
 

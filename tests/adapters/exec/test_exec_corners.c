@@ -52,6 +52,21 @@ static void freed_memory_of_each_stack_is_there_for_the_driver(void **state)
     unsetenv("STRATA_SIM_MEMORY");
 }
 
+/* The default stack, and what is put in front of it. */
+static void a_device_without_virtual_memory_has_a_budget(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard"};
+    setenv("STRATA_SIM_LACKS", "virtual-memory", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(text_of("--fail-closed --budget 100MiB %s", options[i]), "corners amounts");
+        assert_outcome(result, 0, "total: 0 100 MiB, free: 0 6", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+    unsetenv("STRATA_SIM_LACKS");
+}
+
 static void a_device_that_there_is_not_is_the_drivers_to_refuse(void **state)
 {
     (void)state;
@@ -570,6 +585,7 @@ int main(void)
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
         cmocka_unit_test(freed_memory_of_each_stack_is_there_for_the_driver),
+        cmocka_unit_test(a_device_without_virtual_memory_has_a_budget),
         cmocka_unit_test(a_device_that_there_is_not_is_the_drivers_to_refuse),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
