@@ -145,6 +145,20 @@ static bool outlives_context(const strata_stack *stack)
     return outlives;
 }
 
+static bool keeps_free_above_a_budget(const strata_stack *stack)
+{
+    static const char *const keepers[] = {"pool", "binning", "fixed"};
+    bool keeps = false;
+    for (size_t i = 0; i < stack->count; i++) {
+        const char *name = stack->layers[i]->ops->name;
+        if (keeps && strcmp(name, "budget") == 0)
+            return true;
+        for (size_t k = 0; k < sizeof keepers / sizeof keepers[0]; k++)
+            keeps |= strcmp(name, keepers[k]) == 0;
+    }
+    return false;
+}
+
 /* Keeps what the hooks need to know of the stack. A guard checks a block when it is freed, and a log records frees in
  * their order. A guard fills a new block on the request's stream, also in memory that is not ordered by streams. */
 static void learn_stack(exec_device *device)
@@ -152,6 +166,7 @@ static void learn_stack(exec_device *device)
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
     const bool guarded = has_layer(device, "guard");
     device->is_guarded = guarded;
+    device->budget_counts_free = keeps_free_above_a_budget(strata_runtime_stack(device->runtime));
     device->memory_outlives = outlives_context(strata_runtime_stack(device->runtime));
     device->hides_blocks = guarded || strata_stack_may_cut_blocks(strata_runtime_stack(device->runtime));
     device->account = budget ? strata_budget_base(budget) : NULL;

@@ -241,6 +241,9 @@ CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
     status = take(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && charge->device->budget_counts_free &&
+        exec_make_room(&(exec_here){.device = charge->device}))
+        status = take(charge);
     for (unsigned tries = 0; status == STRATA_ERROR_DEVICE_RESET && tries < TRIES; tries++) {
         exec_device_await_ended(charge->device);
         meet_reset(charge->device->ordinal);

@@ -40,9 +40,15 @@ static void a_second_free_does_not_reach_the_chunk_of_a_layer(void **state)
 static void freed_memory_of_each_stack_is_there_for_the_driver(void **state)
 {
     (void)state;
-    static const char *const stacks[] = {
-        "async",       "async(release_threshold=0)", "direct", "binning,async", "binning,direct",
-        "guard,async", "guard(poison=off),pool"};
+    static const char *const stacks[] = {"async",
+                                         "async(release_threshold=0)",
+                                         "direct",
+                                         "binning,async",
+                                         "binning,direct",
+                                         "guard,async",
+                                         "guard(poison=off),pool",
+                                         "pool,budget(limit=100MiB),direct",
+                                         "binning,budget(limit=100MiB),async"};
     setenv("STRATA_SIM_MEMORY", "256MiB", 1);
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
         const char *options = text_of("--stack %s", stacks[i]);
@@ -502,25 +508,25 @@ static void no_file_of_stratas_has_a_standard_descriptor(void **state)
 {
     (void)state;
     char path[64];
+    const char *set = getenv("STRATA_SIM_CHECK");
+    char *checks = set ? strdup(set) : NULL;
     snprintf(path, sizeof path, "/tmp/strata-standard-%d.slog", (int)getpid());
+    setenv("STRATA_SIM_CHECK", "no-stacks", 1); /* libunwind has a pipe of its own */
     check(run_under(text_of("--ipc --log %s", path), "corners standard"), 0, "-1-1-1\n", "");
     check(run_under(text_of("--report --output %s.txt", path), "corners standard"), 0, "-1-1-1\n", "");
     unlink(path);
     unlink(text_of("%s.txt", path));
-}
-    const char *set = getenv("STRATA_SIM_CHECK");
-    char *checks = set ? strdup(set) : NULL;
-
-    setenv("STRATA_SIM_CHECK", "no-stacks", 1); /* libunwind has a pipe of its own */
-static void threads_of_a_process_without_descriptors_are_idle(void **state)
-{
-    (void)state;
-    check(run_under("--report", "corners descriptors"), 0, "idle\n", "");
     if (checks)
         setenv("STRATA_SIM_CHECK", checks, 1);
     else
         unsetenv("STRATA_SIM_CHECK");
     free(checks);
+}
+
+static void threads_of_a_process_without_descriptors_are_idle(void **state)
+{
+    (void)state;
+    check(run_under("--report", "corners descriptors"), 0, "idle\n", "");
     check(run_wider("--ipc", "ipc descriptors"), 0, "idle\n", "");
 }
 
