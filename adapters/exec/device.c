@@ -385,9 +385,11 @@ static _Thread_local struct {
     exec_here here;
 } last;
 
+/* Before the program's cuInit, and once it has ended, the driver refuses all by itself. */
 static exec_here without_driver(void)
 {
     return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed &&
+                                  strata_driver_state_now() != STRATA_DRIVER_SHUT_DOWN &&
                                   !atomic_load_explicit(&early, memory_order_relaxed)};
 }
 

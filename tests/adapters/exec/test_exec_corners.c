@@ -592,6 +592,13 @@ static void exit_handlers_of_after_cuinit_free_as_without(void **state)
     check(run_under("--guard", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
 }
 
+static void requests_behind_the_end_of_the_driver_are_its_own_to_refuse(void **state)
+{
+    (void)state;
+    check_same("", "corners at-the-end", "corners at-the-end");
+    check_same("--fail-closed --budget 100MiB", "corners at-the-end", "corners at-the-end");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -655,6 +662,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_is_cancelled_in_a_reset_holds_up_no_other),
         cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
+        cmocka_unit_test(requests_behind_the_end_of_the_driver_are_its_own_to_refuse),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

@@ -761,6 +761,22 @@ static void free_in_an_exit_handler(void)
     CHECK(DRIVER(cuMemAlloc)(&held_to_the_end, MIB));
 }
 
+static bool asks_at_the_end; /* a destructor of the program runs behind the end of the driver */
+
+static void ask_at_the_end(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    asks_at_the_end = true;
+}
+
+__attribute__((destructor)) static void ask_without_a_driver(void)
+{
+    CUdeviceptr block;
+    if (asks_at_the_end)
+        printf("at the end: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
@@ -790,6 +806,7 @@ static const named_way corners[] = {
     {"full-log", fill_the_log},
     {"freed-twice", free_twice},
     {"exit-handler", free_in_an_exit_handler},
+    {"at-the-end", ask_at_the_end},
 };
 
 int main(int count, char **arguments)
