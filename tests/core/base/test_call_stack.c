@@ -181,7 +181,7 @@ static void a_thread_with_a_small_stack_names_frames_without_lines(void **state)
 {
     (void)state;
     const uint32_t number = one_place(0);
-    char *small = print_with_a_stack_of(96 << 10, number), *large = print_with_a_stack_of(1 << 20, number);
+    char *small = print_with_a_stack_of(96 << 10, number), *large = print_with_a_stack_of(8 << 20, number);
     assert_non_null(strstr(large, "test_call_stack.c:"));
     assert_null(strstr(small, "test_call_stack.c:"));
     assert_non_null(strstr(small, "test_call_stack"));
