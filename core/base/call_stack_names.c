@@ -166,8 +166,12 @@ static void put_name(const char *name, char *text, size_t size)
 /* libdw takes up to 160 KiB of stack for a file's lines; on a smaller one it would end the process. */
 enum { ROOM_FOR_LINES = 256 << 10 };
 
-/* Sets *lowest to the end of the thread's stack; NULL: unknown. A main thread's is found in /proc. */
-static void find_end_of_stack(const char **lowest)
+typedef struct stack_range {
+    const char *lowest, *above; /* NULL: unknown */
+} stack_range;
+
+/* Finds the thread's stack. A main thread's is found in /proc. */
+static void find_stack(stack_range *stack)
 {
     pthread_attr_t attributes;
     void *end = NULL;
@@ -175,17 +179,18 @@ static void find_end_of_stack(const char **lowest)
     if (pthread_getattr_np(pthread_self(), &attributes) != 0)
         return;
     if (pthread_attr_getstack(&attributes, &end, &bytes) == 0)
-        *lowest = end;
+        *stack = (stack_range){end, (const char *)end + bytes};
     pthread_attr_destroy(&attributes);
 }
 
+/* Of a coroutine's own stack the room is not known. */
 static bool has_room_for_lines(void)
 {
-    static _Thread_local const char *lowest;
-    if (!lowest)
-        find_end_of_stack(&lowest);
+    static _Thread_local stack_range stack;
+    if (!stack.lowest)
+        find_stack(&stack);
     const char *here = __builtin_frame_address(0);
-    return lowest && here > lowest && here - lowest >= ROOM_FOR_LINES;
+    return here > stack.lowest && here < stack.above && here - stack.lowest >= ROOM_FOR_LINES;
 }
 
 /* ---- naming ---- */
