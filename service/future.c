@@ -2,6 +2,7 @@
 #include "service/future.h"
 
 #include "core/base/cancel.h"
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -292,7 +293,7 @@ int strata_future_fd(strata_future *future)
         strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_future_fd: the future was released");
     if (fd != NO_FD)
         return fd == CLOSED ? -1 : fd;
-    const int made = service_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const int made = strata_descriptor_move_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (made < 0) {
         strata_fail(STRATA_ERROR_IO, "a future has no file descriptor: eventfd: %s%s", strerror(errno),
                     service_descriptor_advice(errno));

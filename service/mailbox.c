@@ -1,5 +1,6 @@
 /* The mailbox: requests from any thread, taken by the service's thread. */
 #include "core/base/cancel.h"
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "service/service.h"
 
@@ -56,7 +57,7 @@ strata_status service_mailbox_open(service_mailbox *box, bool polls)
     box->wake_fd = -1;
     if (!polls)
         return STRATA_SUCCESS;
-    box->wake_fd = service_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    box->wake_fd = strata_descriptor_move_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return box->wake_fd >= 0 ? STRATA_SUCCESS
                              : strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s%s",
                                            strerror(errno), service_descriptor_advice(errno));

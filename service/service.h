@@ -194,10 +194,6 @@ strata_status service_check(const strata_service *service, const char *call);
  * message what it is the name of. */
 strata_status service_check_name(const char *name, size_t most, const char *what);
 
-/* Returns a new descriptor above those of the standard streams, under another number if need be: a program that closed
- * these, and writes to them, would write to it. -1, with errno: there is none, and `fd` is closed. Close-on-exec. */
-int service_descriptor_raise(int fd);
-
 /* What to do about an error of a call that makes a descriptor: words for the end of a message, or none. */
 const char *service_descriptor_advice(int error);
 

@@ -144,6 +144,20 @@ static bool outlives_context(const strata_stack *stack)
     return outlives;
 }
 
+static bool keeps_free_above_a_budget(const strata_stack *stack)
+{
+    static const char *const keepers[] = {"pool", "binning", "fixed"};
+    bool keeps = false;
+    for (size_t i = 0; i < stack->count; i++) {
+        const char *name = stack->layers[i]->ops->name;
+        if (keeps && strcmp(name, "budget") == 0)
+            return true;
+        for (size_t k = 0; k < sizeof keepers / sizeof keepers[0]; k++)
+            keeps |= strcmp(name, keepers[k]) == 0;
+    }
+    return false;
+}
+
 /* Keeps what the hooks need to know of the stack. A guard checks a block when it is freed, and a log records frees in
  * their order. A guard fills a new block on the request's stream, also in memory that is not ordered by streams. */
 static void learn_stack(exec_device *device)
@@ -151,6 +165,7 @@ static void learn_stack(exec_device *device)
     strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
     const bool guarded = has_layer(device, "guard");
     device->is_guarded = guarded;
+    device->budget_counts_free = keeps_free_above_a_budget(strata_runtime_stack(device->runtime));
     device->memory_outlives = outlives_context(strata_runtime_stack(device->runtime));
     device->hides_blocks = guarded || strata_stack_may_cut_blocks(strata_runtime_stack(device->runtime));
     device->account = budget ? strata_budget_base(budget) : NULL;
@@ -291,12 +306,18 @@ static exec_here look_up(CUcontext context)
     return (exec_here){.device = device, .primary = primary};
 }
 
+/* The driver is to refuse a call that names another device, and no stack is built for it. */
+static bool has_driver_device(int ordinal)
+{
+    CUdevice device;
+    return ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver() &&
+           strata_cu.DeviceGet(&device, ordinal) == CUDA_SUCCESS;
+}
+
 exec_device *exec_device_start(int ordinal)
 {
-    return ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver() &&
-                   start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY
-               ? &devices[ordinal]
-               : NULL;
+    return has_driver_device(ordinal) && start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY ? &devices[ordinal]
+                                                                                                : NULL;
 }
 
 exec_device *exec_device_of_memory(const exec_here *here, int ordinal)
@@ -342,9 +363,11 @@ static _Thread_local struct {
     exec_here here;
 } last;
 
+/* Before the program's cuInit, and once it has ended, the driver refuses all by itself. */
 static exec_here without_driver(void)
 {
     return (exec_here){.refused = !exec_is_forked() && exec_is_wanted() && exec_settings_now.fail_closed &&
+                                  strata_driver_state_now() != STRATA_DRIVER_SHUT_DOWN &&
                                   !atomic_load_explicit(&early, memory_order_relaxed)};
 }
 

@@ -111,8 +111,9 @@ typedef struct exec_device {
     _Atomic bool memory_outlives; /* the stack's memory does not end with its context: it is of the driver's pools */
     _Atomic bool hides_blocks; /* the stack's table may have blocks that no search finds: a layer's chunks, and what a
                                   guard holds back */
-    _Atomic bool is_guarded;   /* the stack has a guard, whose own work uses memory that ends with the context */
-    pthread_rwlock_t ending;   /* write-locked by a call that may end the context; made with the first stack */
+    _Atomic bool budget_counts_free; /* layers above the budget keep free memory */
+    _Atomic bool is_guarded;         /* the stack has a guard, whose own work uses memory that ends with the context */
+    pthread_rwlock_t ending;         /* write-locked by a call that may end the context; made with the first stack */
 
     /* frees.c */
     _Atomic bool frees_at_once;       /* a layer (guard, logging) is to see each free as it is made */

@@ -133,7 +133,7 @@ static int open_listener(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%d", (int)owner);
-    const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int file = strata_descriptor_move_up(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
     if (file >= 0 && bind(file, (const struct sockaddr *)&address, length) == 0 && listen(file, 4) == 0)
         return file;

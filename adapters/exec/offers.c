@@ -205,7 +205,7 @@ static bool listen_on(const char *chosen)
     listening *own = strata_host_zalloc(sizeof *own);
     if (!own)
         return false;
-    own->file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    own->file = strata_descriptor_move_up(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (own->file >= 0 && bind(own->file, (const struct sockaddr *)&address, length) == 0 &&
         listen(own->file, 64) == 0) {
         own->mark = strata_descriptor_mark_of(own->file);

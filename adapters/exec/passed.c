@@ -241,6 +241,9 @@ CUresult exec_charge_budget(exec_charge *charge, const exec_device *there)
     status = take(charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(charge->device))
         status = take(charge);
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && charge->device->budget_counts_free &&
+        exec_make_room(&(exec_here){.device = charge->device}))
+        status = take(charge);
     for (unsigned tries = 0; status == STRATA_ERROR_DEVICE_RESET && tries < TRIES; tries++) {
         exec_device_await_ended(charge->device);
         meet_reset(charge->device->ordinal);
@@ -565,14 +568,24 @@ void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
     give_back(stale);
 }
 
+static size_t reserved_bytes(const exec_device *device)
+{
+    strata_usage usage;
+    return strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS ? usage.reserved_bytes : 0;
+}
+
 bool exec_make_room(const exec_here *here)
 {
     size_t released = 0;
     if (!here->device)
         return false;
-    exec_free_waiting(here->device);
     strata_error_suppress_begin();
+    const size_t before = reserved_bytes(here->device);
+    exec_free_waiting(here->device);
+    if (!exec_captures_under_way()) /* async gives back nothing that is not known to be complete */
+        strata_runtime_reap_pending(here->device->runtime);
     strata_runtime_trim(here->device->runtime, 0, &released);
+    const bool fell = reserved_bytes(here->device) < before; /* also by frees of direct, and by waits of async */
     strata_error_suppress_end(false);
-    return released != 0;
+    return released || fell;
 }

@@ -151,7 +151,8 @@ static bool search(known_address *known, CUdeviceptr address)
     return true;
 }
 
-/* Tells where an address is. LIVE: *found is set, and good until the thread's next question. */
+/* Tells where an address is. LIVE: *found is set, and good until the thread's next question. Bytes of a block behind
+ * those that were asked for are as unknown as freed ones. */
 static address_kind find_kind(CUdeviceptr address, const known_address **found)
 {
     if (!exec_device_may_have(address))
@@ -160,7 +161,10 @@ static address_kind find_kind(CUdeviceptr address, const known_address **found)
     if (!is_known(known, address) && !search(known, address))
         return exec_is_held(address) && !exec_ipc_is_guest(address) ? FREED : FOREIGN;
     *found = known;
-    return atomic_load(&known->owner->waiting_count) && exec_free_waits(known->block.address) ? FREED : LIVE;
+    return address - known->block.address >= known->block.requested ||
+                   (atomic_load(&known->owner->waiting_count) && exec_free_waits(known->block.address))
+               ? FREED
+               : LIVE;
 }
 
 CUdeviceptr exec_address_of_a_mapping(CUdeviceptr address)

@@ -161,13 +161,45 @@ static void put_name(const char *name, char *text, size_t size)
     free(plain);
 }
 
+/* ---- room ---- */
+
+/* libdw takes up to 160 KiB of stack for a file's lines; on a smaller one it would end the process. */
+enum { ROOM_FOR_LINES = 256 << 10 };
+
+typedef struct stack_range {
+    const char *lowest, *above; /* NULL: unknown */
+} stack_range;
+
+/* Finds the thread's stack. A main thread's is found in /proc. */
+static void find_stack(stack_range *stack)
+{
+    pthread_attr_t attributes;
+    void *end = NULL;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+        return;
+    if (pthread_attr_getstack(&attributes, &end, &bytes) == 0)
+        *stack = (stack_range){end, (const char *)end + bytes};
+    pthread_attr_destroy(&attributes);
+}
+
+/* Of a coroutine's own stack the room is not known. */
+static bool has_room_for_lines(void)
+{
+    static _Thread_local stack_range stack;
+    if (!stack.lowest)
+        find_stack(&stack);
+    const char *here = __builtin_frame_address(0);
+    return here > stack.lowest && here < stack.above && here - stack.lowest >= ROOM_FOR_LINES;
+}
+
 /* ---- naming ---- */
 
 /* names_lock is held. */
 static bool name_by_debug_information(const void *frame, char *text, size_t size)
 {
     uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* inside the call, not after it */
-    Dwfl_Module *module = module_at(address);
+    Dwfl_Module *module = has_room_for_lines() ? module_at(address) : NULL;
     const char *name = module ? dw.module_addrname(module, address) : NULL;
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
     int number = 0;

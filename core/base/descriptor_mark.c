@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* False: the descriptor is not open. A filter of system calls may refuse statx. */
 static bool look_at_descriptor(int descriptor, strata_descriptor_mark *mark)
@@ -37,4 +38,14 @@ bool strata_descriptor_is_marked(int descriptor, const strata_descriptor_mark *m
                         now.made.tv_nsec == mark->made.tv_nsec;
     errno = error;
     return marked;
+}
+
+int strata_descriptor_move_up(int descriptor)
+{
+    if (descriptor < 0 || descriptor > STDERR_FILENO)
+        return descriptor;
+    const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    close(descriptor);
+    errno = error;
+    return moved;
 }

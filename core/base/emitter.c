@@ -3,6 +3,7 @@
 #include "core/base/emitter.h"
 
 #include "core/base/escape.h"
+#include "core/base/size_text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -192,17 +193,31 @@ void strata_emit_signed(strata_emitter *emitter, const char *name, int64_t value
     emit(emitter, name, plain, "");
 }
 
+/* Four significant digits, without zeros at the end of a fraction. */
+static void put_scaled(char *text, size_t room, double scaled)
+{
+    strata_put_decimals(text, room, scaled, scaled < 10 ? 3 : scaled < 100 ? 2 : scaled < 1000 ? 1 : 0);
+    char *point = strchr(text, '.');
+    if (!point)
+        return;
+    char *end = point + strlen(point);
+    while (end[-1] == '0')
+        end--;
+    *(end - 1 == point ? point : end) = '\0';
+}
+
 void strata_emit_bytes(strata_emitter *emitter, const char *name, uint64_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    char plain[32], behind[32] = "";
+    char plain[32], number[24], behind[32] = "";
     snprintf(plain, sizeof plain, "%" PRIu64, bytes);
     double scaled = (double)bytes / 1024;
     size_t unit = 0;
     for (; scaled >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++) /* would be printed as 1024 */
         scaled /= 1024;
+    put_scaled(number, sizeof number, scaled);
     if (bytes >= 1024)
-        snprintf(behind, sizeof behind, " (%.4g %s)", scaled, units[unit]);
+        snprintf(behind, sizeof behind, " (%s %s)", number, units[unit]);
     emit(emitter, name, plain, behind);
 }
 

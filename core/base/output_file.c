@@ -1,6 +1,7 @@
 /* Opening files to write. */
 #define _GNU_SOURCE
 #include "core/base/output_file.h"
+#include "core/base/descriptor_mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +95,8 @@ static int refuse(int descriptor, int error)
 
 int strata_output_open(const char *path, int flags, mode_t mode)
 {
-    const int descriptor = open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode ? mode : (mode_t)OWN_MODE);
+    const int descriptor =
+        strata_descriptor_move_up(open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode ? mode : (mode_t)OWN_MODE));
     if (descriptor < 0)
         return -1;
     const bool made = (flags & O_CREAT) && (flags & O_EXCL);

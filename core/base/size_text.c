@@ -146,6 +146,18 @@ strata_status strata_parse_size(const char *text, uint64_t *bytes)
                        text);
 }
 
+void strata_put_decimals(char *text, size_t room, double value, unsigned decimals)
+{
+    uint64_t factor = 1;
+    for (unsigned i = 0; i < decimals; i++)
+        factor *= 10;
+    const uint64_t all = (uint64_t)(value * (double)factor + 0.5);
+    if (decimals)
+        snprintf(text, room, "%" PRIu64 ".%0*" PRIu64, all / factor, (int)decimals, all % factor);
+    else
+        snprintf(text, room, "%" PRIu64, all);
+}
+
 /* Three significant digits, or more before the point. */
 strata_size_words strata_size_short(uint64_t bytes)
 {
@@ -155,8 +167,9 @@ strata_size_words strata_size_short(uint64_t bytes)
     size_t scale = 0;
     for (; value >= (scale ? 1023.5 : 1024) && scale + 1 < sizeof names / sizeof names[0]; scale++)
         value /= 1024; /* what would be printed as 1024 has the next unit */
-    int decimals = scale == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
-    snprintf(out.text, sizeof out.text, "%.*f %s", decimals, value, names[scale]);
+    char number[24];
+    strata_put_decimals(number, sizeof number, value, scale == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0);
+    snprintf(out.text, sizeof out.text, "%s %s", number, names[scale]);
     return out;
 }
 

@@ -30,6 +30,9 @@ strata_size_words strata_size_text(uint64_t bytes);
 /* Without the exact figure: "8.54 GiB". */
 strata_size_words strata_size_short(uint64_t bytes);
 
+/* Writes a number of at least 0 with so many decimals, behind a point in every locale. */
+void strata_put_decimals(char *text, size_t room, double value, unsigned decimals);
+
 /* An amount in bytes; a percentage is of total_bytes, which is a device's memory. */
 uint64_t strata_amount_bytes(const strata_amount *amount, uint64_t total_bytes);
 

@@ -91,6 +91,9 @@ static inline CUresult strata_replaced_cuMemGetAddressRange(CUdeviceptr *base, s
     strata_status status = strata_runtime_of_address(address, &runtime);
     if (status == STRATA_SUCCESS)
         status = strata_runtime_find(runtime, address, &block);
+    if (status == STRATA_ERROR_FOREIGN_POINTER ||
+        (status == STRATA_SUCCESS && address - block.address >= block.requested))
+        return CUDA_ERROR_NOT_FOUND; /* a freed block's, or behind the bytes that were asked for */
     if (status != STRATA_SUCCESS)
         return strata_status_to_cuda(status);
     if (base)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "resources/budget/shared_internal.h"
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "driver/driver.h"
 
@@ -168,12 +169,18 @@ static int refuse_descriptor(int descriptor)
     return -1;
 }
 
+/* Opens a file that stays open; one that it makes is this user's alone. */
+static int open_above(const char *path, int flags)
+{
+    return strata_descriptor_move_up(open(path, flags, S_IRUSR | S_IWUSR));
+}
+
 static int make_nameless(const char *path, const new_file *what)
 {
     char directory[SHARED_PATH], self[32];
     snprintf(directory, sizeof directory, "%s", path);
     *strrchr(directory, '/') = '\0';
-    int descriptor = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    int descriptor = open_above(directory, O_RDWR | O_TMPFILE | O_CLOEXEC);
     if (descriptor < 0)
         return -1;
     snprintf(self, sizeof self, "/proc/self/fd/%d", descriptor);
@@ -187,7 +194,7 @@ static int make_under_another_name(const char *path, const new_file *what)
 {
     char other[SHARED_PATH + 16];
     snprintf(other, sizeof other, "%s.XXXXXX", path);
-    int descriptor = mkostemp(other, O_CLOEXEC);
+    int descriptor = strata_descriptor_move_up(mkostemp(other, O_CLOEXEC));
     if (descriptor < 0)
         return -1;
     if (prepare(descriptor, what) && renameat2(AT_FDCWD, other, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
@@ -211,11 +218,11 @@ strata_status shared_file_open(const char *path, bool grouped, gid_t group, int 
     const new_file for_all = {.group = group, .mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP};
     *descriptor = -1;
     for (int tries = 0; *descriptor < 0 && tries < 50; tries++) { /* another process may make or remove it */
-        *descriptor = open(path, O_RDWR | OPEN_EXISTING);
+        *descriptor = open_above(path, O_RDWR | OPEN_EXISTING);
         if (*descriptor >= 0 || errno != ENOENT)
             break;
         *descriptor = grouped ? make_for_group(path, &for_all)
-                              : open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+                              : open_above(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
         if (*descriptor < 0 && errno != EEXIST)
             break;
     }
@@ -227,7 +234,7 @@ strata_status shared_file_open(const char *path, bool grouped, gid_t group, int 
 strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
                                         struct stat *about)
 {
-    *descriptor = open(path, O_RDWR | OPEN_EXISTING);
+    *descriptor = open_above(path, O_RDWR | OPEN_EXISTING);
     return *descriptor < 0 ? refuse_open(path) : check_rights(*descriptor, path, grouped, group, about);
 }
 
@@ -400,10 +407,10 @@ static int open_limit(const char *path, const new_file *make, bool *writable)
     int descriptor = -1;
     *writable = true;
     for (int tries = 0; descriptor < 0 && tries < 50; tries++) {
-        descriptor = open(path, O_RDWR | OPEN_EXISTING);
+        descriptor = open_above(path, O_RDWR | OPEN_EXISTING);
         if (descriptor < 0 && errno == EACCES) {
             *writable = false;
-            return open(path, O_RDONLY | OPEN_EXISTING);
+            return open_above(path, O_RDONLY | OPEN_EXISTING);
         }
         if (descriptor >= 0 || errno != ENOENT || !make)
             break;

@@ -13,6 +13,7 @@
 #include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 
 #include <string.h>
 
@@ -343,16 +344,42 @@ static strata_status free_below(guard *self, guarded *block, CUstream stream)
     return status;
 }
 
+/* Lets the guard's stream wait for `end`; 0: for nothing. */
+static strata_status follow(guard *self, strata_point end)
+{
+    strata_stream_ref checking;
+    strata_status status = strata_stream_resolve(self->device, self->checking, &checking);
+    return status == STRATA_SUCCESS && end ? strata_timeline_order(&checking, end) : status;
+}
+
 /* Lets the guard's stream wait for the end of the block's unregistered allocation stream. */
 static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 {
     strata_point end;
-    strata_stream_ref checking;
     const strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), view->id);
     strata_status status = strata_uses_end_of_alloc_stream(entry, view, &end);
+    return status == STRATA_SUCCESS ? follow(self, end) : status;
+}
+
+/* Whether the stream is of another context, which may have no access to the block: another device's. */
+static bool is_of_another_context(const guard *self, CUstream stream)
+{
+    CUcontext context = NULL;
+    return strata_cu.StreamGetCtx && strata_cu.StreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+           context != self->device->context;
+}
+
+/* Lets the guard's stream wait for the work of `stream` so far. */
+static strata_status follow_stream(guard *self, CUstream stream)
+{
+    strata_point end = 0;
+    strata_stream_ref ref;
+    strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS)
-        status = strata_stream_resolve(self->device, self->checking, &checking);
-    return status == STRATA_SUCCESS && end ? strata_timeline_order(&checking, end) : status;
+        status = strata_check_call_scope(self->device, strata_call_scope_for(stream));
+    if (status == STRATA_SUCCESS)
+        status = strata_stream_point(&ref, &end);
+    return status == STRATA_SUCCESS ? follow(self, end) : status;
 }
 
 /* Records the stream's event now: when the guard's stream waits for it, the stream may be capturing. */
@@ -393,6 +420,9 @@ static strata_status quarantine(guard *self, guarded *block, CUstream stream)
     strata_status status = gone ? follow_alloc_stream(self, &block->below) : query_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
         status = fill_freed(self, block, gone ? self->checking : stream, &filled);
+    if (status == STRATA_ERROR_DRIVER && !gone && !filled && is_of_another_context(self, stream) &&
+        (status = follow_stream(self, stream)) == STRATA_SUCCESS)
+        status = fill_freed(self, block, self->checking, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;
     const bool frees_below = capture || (status != STRATA_SUCCESS && filled);
     strata_error_suppress_end(status != STRATA_SUCCESS && !frees_below);

@@ -5,6 +5,7 @@
  * reason to, and has not answered a question either. A request that takes long is none of these: the worker answers
  * questions meanwhile.
  */
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "runtime/references.h"
@@ -132,7 +133,7 @@ static strata_status open_client(strata_service *service)
 static bool raise_pair(int pair[2])
 {
     for (int i = 0; i < 2; i++) {
-        pair[i] = service_descriptor_raise(pair[i]);
+        pair[i] = strata_descriptor_move_up(pair[i]);
         if (pair[i] < 0) {
             const int error = errno;
             close(pair[1 - i]);

@@ -2,6 +2,7 @@
  * is collected here, and its number may be another process's. A pidfd is not misled by that. */
 #include "service/isolated/process.h"
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "service/isolated/descriptors.h"
 #include "service/service.h"
@@ -24,7 +25,7 @@ extern char **environ;
 static int open_handle(pid_t id)
 {
 #ifdef SYS_pidfd_open
-    return service_descriptor_raise((int)syscall(SYS_pidfd_open, id, 0));
+    return strata_descriptor_move_up((int)syscall(SYS_pidfd_open, id, 0));
 #else
     (void)id;
     return -1;

@@ -1,6 +1,7 @@
 /* Shared memory: memfd_create(2), fcntl(2) F_ADD_SEALS. */
 #include "service/isolated/shared_memory.h"
 
+#include "core/base/descriptor_mark.h"
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "service/isolated/descriptors.h"
@@ -44,7 +45,7 @@ static strata_status make_file(size_t bytes, int *out)
         errno = EFBIG;
         return fail("ftruncate", bytes);
     }
-    const int fd = service_descriptor_raise(memfd_create("strata", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const int fd = strata_descriptor_move_up(memfd_create("strata", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return fail("memfd_create", bytes);
     if (ftruncate(fd, (off_t)bytes) == 0) {

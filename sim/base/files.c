@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,9 +17,21 @@ bool sim_file_resize(int file, uint64_t bytes)
     return ftruncate(file, (off_t)bytes) == 0;
 }
 
-bool sim_file_take(sim_file *file, int descriptor)
+/* A program that has closed its standard output still writes there. */
+static int above_standard_ones(int descriptor)
+{
+    if (descriptor < 0 || descriptor > STDERR_FILENO) {
+        return descriptor;
+    }
+    const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(descriptor);
+    return moved;
+}
+
+bool sim_file_take(sim_file *file, int given)
 {
     struct stat status;
+    const int descriptor = above_standard_ones(given);
     if (descriptor < 0)
         return false;
     if (fstat(descriptor, &status) != 0) {

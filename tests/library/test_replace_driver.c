@@ -55,6 +55,21 @@ static void address_ranges_and_older_names_are_stratas(void **state)
     check_cu(cuMemFree(address));
 }
 
+/* memory.range.freed in tests/answers/h200.txt. */
+static void addresses_in_no_block_are_not_found(void **state)
+{
+    (void)state;
+    enum { ODD = 1000 }; /* a block of a pool is larger */
+    CUdeviceptr first = 0, second = 0;
+    check_cu(cuMemAlloc(&first, ODD));
+    check_cu(cuMemAlloc(&second, ODD));
+    check_cu(cuMemGetAddressRange(NULL, NULL, first + ODD - 1));
+    assert_int_equal(cuMemGetAddressRange(NULL, NULL, first + ODD), CUDA_ERROR_NOT_FOUND);
+    check_cu(cuMemFree(first));
+    assert_int_equal(cuMemGetAddressRange(NULL, NULL, first), CUDA_ERROR_NOT_FOUND);
+    check_cu(cuMemFree(second));
+}
+
 /* memory.alloc.0 and async.alloc_default.0 in tests/answers/h200.txt. */
 static void no_bytes_are_answered_as_by_the_driver(void **state)
 {
@@ -106,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         REPLACED_CASES(begin),
         cmocka_unit_test_setup(address_ranges_and_older_names_are_stratas, begin),
+        cmocka_unit_test_setup(addresses_in_no_block_are_not_found, begin),
         cmocka_unit_test_setup(no_bytes_are_answered_as_by_the_driver, begin),
         cmocka_unit_test_setup(stream_0_is_the_legacy_stream, begin),
         cmocka_unit_test_setup(pitched_memory_has_rows_of_whole_512_bytes, begin),

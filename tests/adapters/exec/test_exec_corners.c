@@ -35,6 +35,56 @@ static void a_second_free_does_not_reach_the_chunk_of_a_layer(void **state)
         check_same(text_of("--stack %s", stacks[i]), "corners freed-twice", "corners freed-twice");
 }
 
+/* ---- memory that the driver gives ---- */
+
+static void freed_memory_of_each_stack_is_there_for_the_driver(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async",
+                                         "async(release_threshold=0)",
+                                         "direct",
+                                         "binning,async",
+                                         "binning,direct",
+                                         "guard,async",
+                                         "guard(poison=off),pool",
+                                         "pool,budget(limit=100MiB),direct",
+                                         "binning,budget(limit=100MiB),async"};
+    setenv("STRATA_SIM_MEMORY", "256MiB", 1);
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        const char *options = text_of("--stack %s", stacks[i]);
+        check(run_under(options, "corners room"), 0, "0\n", "");
+        check(run_under(options, "corners room beside-a-stream"), 0, "0\n", "");
+    }
+    unsetenv("STRATA_SIM_MEMORY");
+}
+
+/* The default stack, and what is put in front of it. */
+static void a_device_without_virtual_memory_has_a_budget(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--guard"};
+    setenv("STRATA_SIM_LACKS", "virtual-memory", 1);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(text_of("--fail-closed --budget 100MiB %s", options[i]), "corners amounts");
+        assert_outcome(result, 0, "total: 0 100 MiB, free: 0 6", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+    unsetenv("STRATA_SIM_LACKS");
+}
+
+static void a_device_that_there_is_not_is_the_drivers_to_refuse(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", "--budget 100MiB", "--budget 100MiB --fail-closed"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        outcome *result = run_under(options[i], "corners no-device");
+        assert_outcome(result, 0, "101 101\n", "");
+        assert_string_equal(result->err, "");
+        free(result);
+    }
+}
+
 /* ---- contexts ---- */
 
 static void releases_are_answered_as_without(void **state)
@@ -352,6 +402,14 @@ static void each_block_is_a_buffer_of_its_own(void **state)
     check_same("--stack async", "corners buffers", "corners buffers");
 }
 
+static void the_end_of_a_block_is_outside_of_it(void **state)
+{
+    (void)state;
+    check_same("", "corners end", "corners end");
+    check_same("--stack async", "corners end", "corners end");
+    check_same("--guard", "corners end", "corners end");
+}
+
 static void freed_addresses_are_unknown(void **state)
 {
     (void)state;
@@ -446,6 +504,25 @@ static void a_child_forked_in_the_middle_of_a_call_is_not_stuck(void **state)
     check(run_wider("--budget 1GiB", "forked"), 0, "30 children ended\n", ""); /* all that is passed on is entered */
 }
 
+static void no_file_of_stratas_has_a_standard_descriptor(void **state)
+{
+    (void)state;
+    char path[64];
+    const char *set = getenv("STRATA_SIM_CHECK");
+    char *checks = set ? strdup(set) : NULL;
+    snprintf(path, sizeof path, "/tmp/strata-standard-%d.slog", (int)getpid());
+    setenv("STRATA_SIM_CHECK", "no-stacks", 1); /* libunwind has a pipe of its own */
+    check(run_under(text_of("--ipc --log %s", path), "corners standard"), 0, "-1-1-1\n", "");
+    check(run_under(text_of("--report --output %s.txt", path), "corners standard"), 0, "-1-1-1\n", "");
+    unlink(path);
+    unlink(text_of("%s.txt", path));
+    if (checks)
+        setenv("STRATA_SIM_CHECK", checks, 1);
+    else
+        unsetenv("STRATA_SIM_CHECK");
+    free(checks);
+}
+
 static void threads_of_a_process_without_descriptors_are_idle(void **state)
 {
     (void)state;
@@ -515,12 +592,22 @@ static void exit_handlers_of_after_cuinit_free_as_without(void **state)
     check(run_under("--guard", "corners exit-handler"), 0, "free: 0, again: 1\n", "");
 }
 
+static void requests_behind_the_end_of_the_driver_are_its_own_to_refuse(void **state)
+{
+    (void)state;
+    check_same("", "corners at-the-end", "corners at-the-end");
+    check_same("--fail-closed --budget 100MiB", "corners at-the-end", "corners at-the-end");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_memory_under_a_guard_can_be_written_on_any_stream),
         cmocka_unit_test(frees_wait_for_streams_that_are_older_than_the_stack),
         cmocka_unit_test(a_second_free_does_not_reach_the_chunk_of_a_layer),
+        cmocka_unit_test(freed_memory_of_each_stack_is_there_for_the_driver),
+        cmocka_unit_test(a_device_without_virtual_memory_has_a_budget),
+        cmocka_unit_test(a_device_that_there_is_not_is_the_drivers_to_refuse),
         cmocka_unit_test(releases_are_answered_as_without),
         cmocka_unit_test(a_green_context_holds_the_primary_one),
         cmocka_unit_test(references_to_the_primary_context_go_with_the_programs_last),
@@ -554,6 +641,7 @@ int main(void)
         cmocka_unit_test(a_stream_without_a_current_context_is_charged),
         cmocka_unit_test(a_destroyed_pool_gives_way_to_the_default_one),
         cmocka_unit_test(each_block_is_a_buffer_of_its_own),
+        cmocka_unit_test(the_end_of_a_block_is_outside_of_it),
         cmocka_unit_test(freed_addresses_are_unknown),
         cmocka_unit_test(an_address_is_told_by_what_is_there_now),
         cmocka_unit_test(one_amount_of_memory_can_be_asked_for),
@@ -565,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_graph_is_launched_while_a_library_is_loaded),
         cmocka_unit_test(a_child_forked_beside_other_threads_is_not_stuck),
         cmocka_unit_test(a_child_forked_in_the_middle_of_a_call_is_not_stuck),
+        cmocka_unit_test(no_file_of_stratas_has_a_standard_descriptor),
         cmocka_unit_test(threads_of_a_process_without_descriptors_are_idle),
         cmocka_unit_test(a_process_ends_with_the_last_thread_of_its_own),
         cmocka_unit_test(a_thread_that_the_last_wait_left_behind_keeps_no_process_alive),
@@ -573,6 +662,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_is_cancelled_in_a_reset_holds_up_no_other),
         cmocka_unit_test(a_log_that_a_full_disk_cuts_is_said),
         cmocka_unit_test(exit_handlers_of_after_cuinit_free_as_without),
+        cmocka_unit_test(requests_behind_the_end_of_the_driver_are_its_own_to_refuse),
     };
     return cmocka_run_group_tests_name("exec_corners", tests, find_folders, forget_folders);
 }

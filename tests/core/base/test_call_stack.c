@@ -8,8 +8,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { THREADS = 4, DEEP = 100, LINES = 64 };
@@ -155,6 +158,84 @@ __attribute__((noinline)) static uint32_t recurse(unsigned depth)
     uint32_t number = depth ? recurse(depth - 1) : here(0);
     kept++;
     return number;
+}
+
+static void *print_on_this_thread(void *number)
+{
+    return strdup(print(*(const uint32_t *)number).text[0]);
+}
+
+static char *print_with_a_stack_of(size_t bytes, uint32_t number)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    void *text = NULL;
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, print_on_this_thread, &number), 0);
+    pthread_join(thread, &text);
+    pthread_attr_destroy(&attributes);
+    return text;
+}
+
+static char *coroutine_text;
+static ucontext_t caller;
+
+static void print_in_a_coroutine(int number)
+{
+    coroutine_text = print_on_this_thread(&(uint32_t){(uint32_t)number});
+    setcontext(&caller);
+}
+
+/* On a thread's stack behind which the coroutine's follows. */
+static void *run_a_coroutine(void *number)
+{
+    enum { BYTES = 96 << 10 };
+    static ucontext_t coroutine;
+    pthread_attr_t attributes;
+    void *end = NULL;
+    size_t bytes = 0;
+    assert_int_equal(pthread_getattr_np(pthread_self(), &attributes), 0);
+    assert_int_equal(pthread_attr_getstack(&attributes, &end, &bytes), 0);
+    pthread_attr_destroy(&attributes);
+    void *above = mmap((char *)end + bytes + (16 << 20), BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (above == MAP_FAILED)
+        above = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    getcontext(&coroutine);
+    coroutine.uc_stack = (stack_t){.ss_sp = above, .ss_size = BYTES};
+    makecontext(&coroutine, (void (*)(void))print_in_a_coroutine, 1, *(const int *)number);
+    swapcontext(&caller, &coroutine);
+    munmap(above, BYTES);
+    return NULL;
+}
+
+static void a_coroutine_names_frames_without_lines(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it has to be told of coroutines */
+#endif
+    pthread_t thread;
+    uint32_t number = one_place(0);
+    assert_int_equal(pthread_create(&thread, NULL, run_a_coroutine, &number), 0);
+    pthread_join(thread, NULL);
+    assert_non_null(coroutine_text);
+    assert_null(strstr(coroutine_text, "test_call_stack.c:"));
+    free(coroutine_text);
+}
+
+/* libdw needs some 160 KiB. */
+static void a_thread_with_a_small_stack_names_frames_without_lines(void **state)
+{
+    (void)state;
+    const uint32_t number = one_place(0);
+    char *small = print_with_a_stack_of(96 << 10, number), *large = print_with_a_stack_of(8 << 20, number);
+    assert_non_null(strstr(large, "test_call_stack.c:"));
+    assert_null(strstr(small, "test_call_stack.c:"));
+    assert_non_null(strstr(small, "test_call_stack"));
+    free(small);
+    free(large);
 }
 
 static void of_a_deep_stack_the_innermost_frames_are_kept(void **state)
@@ -323,6 +404,8 @@ int main(void)
         cmocka_unit_test(a_thread_that_names_frames_is_not_ended),
         cmocka_unit_test(frames_are_named_from_the_innermost_on_and_some_can_be_skipped),
         cmocka_unit_test(a_frame_has_its_file_and_line),
+        cmocka_unit_test(a_coroutine_names_frames_without_lines),
+        cmocka_unit_test(a_thread_with_a_small_stack_names_frames_without_lines),
         cmocka_unit_test(of_a_deep_stack_the_innermost_frames_are_kept),
         cmocka_unit_test(no_stack_has_no_lines),
         cmocka_unit_test(threads_on_the_same_way_have_the_same_number),

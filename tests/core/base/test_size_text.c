@@ -1,7 +1,11 @@
 /* Sizes in messages: for people, with the exact figure behind. */
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/emitter.h"
 #include "core/base/size_text.h"
 #include "support/driver.h"
 
@@ -61,12 +65,58 @@ static void a_size_in_text_is_read_as_the_size_it_was_made_of(void **state)
     }
 }
 
+static void put(const char *text, size_t length, void *data)
+{
+    char *all = data;
+    const size_t used = strlen(all);
+    snprintf(all + used, 200 - used, "%.*s", (int)length, text);
+}
+
+/* As a program has it that calls setlocale in Germany. */
+static bool begin_decimal_comma(char *folder)
+{
+    char command[128], number[8];
+    if (!mkdtemp(folder))
+        return false;
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", folder);
+    if (system(command) != 0) /* NOLINT: a test */
+        return false;
+    setenv("LOCPATH", folder, 1);
+    setlocale(LC_ALL, "de_DE.UTF-8");
+    snprintf(number, sizeof number, "%.1f", 1.5);
+    return strcmp(number, "1,5") == 0;
+}
+
+static void a_locale_does_not_change_sizes(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/strata-locale-XXXXXX", command[64], report[200] = "";
+    const bool begun = begin_decimal_comma(folder);
+    const strata_size_words brief = strata_size_short(1536), text = strata_size_text(1536);
+    strata_emitter emitter;
+    strata_emitter_begin(&emitter, STRATA_FORMAT_TEXT, put, report);
+    static const uint64_t sizes[] = {1536, 100 << 20, 1000 << 20, 1050000, 123456789, 1600 << 10};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        strata_emit_bytes(&emitter, "b", sizes[i]);
+    strata_emitter_end(&emitter);
+    setlocale(LC_ALL, "C");
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0); /* NOLINT: a test */
+    assert_string_equal(brief.text, "1.50 KiB");
+    assert_string_equal(text.text, "1.50 KiB (1536 bytes)");
+    assert_string_equal(report, "b: 1536 (1.5 KiB)\nb: 104857600 (100 MiB)\nb: 1048576000 (1000 MiB)\n"
+                                "b: 1050000 (1.001 MiB)\nb: 123456789 (117.7 MiB)\nb: 1638400 (1.563 MiB)\n");
+    if (!begun)
+        skip(); /* no localedef, or not its sources: seen in one locale alone */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_have_a_unit_and_the_exact_figure_behind),
         cmocka_unit_test(every_size_is_whole),
         cmocka_unit_test(a_size_in_text_is_read_as_the_size_it_was_made_of),
+        cmocka_unit_test(a_locale_does_not_change_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

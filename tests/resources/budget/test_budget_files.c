@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "support/beside.h"
 #include "support/budget_files.h"
+#include "support/standard.h"
 
 #include <grp.h>
 #include <signal.h>
@@ -687,6 +688,18 @@ static void a_budget_is_removed_once_no_living_process_has_a_part(void **state)
     check_status(strata_shared_budget_remove(NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
+/* A program that has closed these may still write there, and what it writes would be the limit of all processes. */
+static void no_file_has_a_standard_descriptor(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* a new file, and one that there is */
+        const test_standard standard = test_standard_close();
+        budget_shared *shared = open_budget("apart");
+        assert_int_equal(test_standard_open(&standard), 0);
+        shared_close(shared);
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(relative_folder_means_the_one_of_the_start)};
@@ -715,6 +728,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(a_file_of_another_name_or_device_is_refused, clear_away),
         cmocka_unit_test_teardown(a_file_of_the_program_in_a_closed_descriptors_place_is_left_alone, clear_away),
         cmocka_unit_test_teardown(a_budget_is_removed_once_no_living_process_has_a_part, clear_away),
+        cmocka_unit_test_teardown(no_file_has_a_standard_descriptor, clear_away),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)

@@ -498,7 +498,52 @@ static void overrun_while_a_thread_holds_the_streams(void)
     _exit(1); /* without what the other thread holds */
 }
 
-static const test_scenario scenarios[] = {TEST_SCENARIO(overrun_while_a_thread_holds_the_streams)};
+/* ---- streams of another device ---- */
+
+/* Of a stack whose memory is open to no other device. */
+static void child_frees_on_a_stream_of_another_device(void)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    CUcontext other, own;
+    CUstream stream, kept;
+    uint64_t findings = 1;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = getenv("STRATA_TEST_STACK"), .device = 1},
+                                   &runtime));
+    for (int i = 0; i < 2; i++) {
+        CUcontext *context = i ? &own : &other;
+        child_check(strata_cu.DevicePrimaryCtxRetain(context, i) == CUDA_SUCCESS);
+        child_check(strata_cu.CtxSetCurrent(*context) == CUDA_SUCCESS);
+        child_check(strata_cu.StreamCreate(i ? &kept : &stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    }
+    child_ok(strata_runtime_allocate(runtime, BYTES, kept, &block));
+    child_check(test_cu()->MemsetD8Async(block.address, 1, BYTES, kept) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamSynchronize(kept) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(other) == CUDA_SUCCESS);
+    child_ok(strata_runtime_deallocate_on(runtime, &block, stream));
+    child_check(strata_runtime_block_state(runtime, block.id) == STRATA_BLOCK_QUARANTINED);
+    child_ok(strata_runtime_reap_pending(runtime));
+    child_ok(strata_control(strata_runtime_stack(runtime), "guard.findings", &findings, NULL));
+    child_check(findings == 0);
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void a_free_on_a_stream_of_another_device_is_made(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"guard, async", "guard(kernel=off), async", "guard, direct", "guard, pool"};
+    test_needs_simulated_driver("it has a second device");
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        char stack[64];
+        snprintf(stack, sizeof stack, "STRATA_TEST_STACK=%s", stacks[i]);
+        test_child_run("child_frees_on_a_stream_of_another_device",
+                       (const char *const[]){"STRATA_SIM_DEVICES=2", stack, NULL});
+    }
+}
+
+static const test_scenario scenarios[] = {TEST_SCENARIO(overrun_while_a_thread_holds_the_streams),
+                                          TEST_SCENARIO(child_frees_on_a_stream_of_another_device)};
 
 static void with_on_finding_exit_the_process_ends_whoever_is_printing(void **state)
 {
@@ -555,6 +600,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(an_owner_that_tracks_uses_hears_of_checks_of_live_blocks),
         cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
         cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),
+        cmocka_unit_test(a_free_on_a_stream_of_another_device_is_made),
         cmocka_unit_test(with_on_finding_exit_the_process_ends_whoever_is_printing),
         cmocka_unit_test(a_guard_is_not_built_over_blocks_without_memory),
     };

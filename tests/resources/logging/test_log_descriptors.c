@@ -2,6 +2,7 @@
  * files of its own: those are left alone. */
 #include "support/fixture.h"
 #include "support/log.h"
+#include "support/standard.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -175,6 +176,22 @@ static void whatever_stands_at_the_logs_name_its_descriptors_are_known(void **st
     }
 }
 
+/* A program that has closed these may still write there. */
+static void no_log_has_a_standard_descriptor(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", ", existing=replace", ", existing=rotate, rotate=1KiB"};
+    for (size_t i = 0; i < 3; i++) {
+        const test_standard standard = test_standard_close();
+        strata_stack *stack = make_stack("apart.slog", options[i]);
+        make_pairs(stack, 100);
+        const strata_status status = strata_logging_flush(strata_stack_top(stack));
+        assert_int_equal(test_standard_open(&standard), 0);
+        check_ok(status);
+        check_ok(strata_stack_destroy(stack));
+    }
+}
+
 int main(void)
 {
     setenv("STRATA_DRIVER", "auto", 0);
@@ -187,6 +204,7 @@ int main(void)
         IN_FOLDER(a_log_whose_name_is_a_pipe_by_now_leaves_that_alone),
         IN_FOLDER(a_file_that_is_there_is_kept_though_descriptors_are_closed),
         IN_FOLDER(whatever_stands_at_the_logs_name_its_descriptors_are_known),
+        IN_FOLDER(no_log_has_a_standard_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

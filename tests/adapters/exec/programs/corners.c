@@ -4,6 +4,7 @@
 #include "no_descriptors.h"
 #include "ways.h"
 
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
@@ -89,6 +90,38 @@ static void read_in_an_older_context(void)
     for (size_t i = 0; i < BYTES; i++)
         wrong += late[i] != 1;
     printf("%zu wrong\n", wrong);
+}
+
+/* ---- memory that the driver gives ---- */
+
+static CUresult make_physical(CUmemGenericAllocationHandle *handle, size_t bytes, int device)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    return DRIVER(cuMemCreate)(handle, bytes, &properties, 0);
+}
+
+/* Most of the device is allocated and freed, and then asked for in another way. */
+static void ask_the_driver_behind_a_free(void)
+{
+    CUdeviceptr block;
+    CUmemGenericAllocationHandle handle;
+    size_t free_bytes, total;
+    const CUstream stream = argument[0] ? new_stream() : NULL;
+    CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
+    CHECK(DRIVER(cuMemAlloc)(&block, free_bytes / 4 * 3));
+    CHECK(DRIVER(cuMemsetD8Async)(block, 1, MIB, stream));
+    CHECK(DRIVER(cuMemFree)(block));
+    printf("%d\n", make_physical(&handle, free_bytes / 4 * 3 / (2 * MIB) * (2 * MIB), 0));
+}
+
+static void ask_for_memory_of_no_device(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr block;
+    printf("%d", make_physical(&handle, 2 * MIB, 9));
+    printf(" %d\n", make_physical(&handle, 2 * MIB, -1));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
 }
 
 /* ---- contexts ---- */
@@ -245,6 +278,23 @@ static void ask_for_address(const char *what, CUdeviceptr address)
 }
 
 /* Also of a free that waits for a barrier. */
+static void ask_for_the_end_of_a_block(void)
+{
+    CUdeviceptr block, start = 0, ends[3];
+    size_t bytes = 0;
+    CHECK(DRIVER(cuMemAlloc)(&block, 1000));
+    CHECK(DRIVER(cuMemAllocAsync)(&ends[2], 1000, NULL));
+    ends[0] = block + 999;
+    ends[1] = block + 1000;
+    ends[2] += 1000;
+    for (int i = 0; i < 3; i++) {
+        printf("%d", DRIVER(cuMemGetAddressRange)(&start, &bytes, ends[i]));
+        printf(" %d, %d of %zu\n",
+               DRIVER(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ends[i]), start == block,
+               bytes);
+    }
+}
+
 static void ask_for_freed_addresses(void)
 {
     CUdeviceptr block, kept;
@@ -462,6 +512,20 @@ static void wait_without_descriptors(void)
 /* ---- forks ---- */
 
 static _Atomic bool enough;
+
+/* As a daemon that opens nothing in their place. Later messages of the program go to what has these numbers. */
+static void close_standard_descriptors(void)
+{
+    CUdeviceptr block;
+    const int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 100);
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        close(i);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemFree)(block));
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        dprintf(output, "%d", fcntl(i, F_GETFD));
+    dprintf(output, "\n");
+}
 
 static void *use_host_memory(void *data)
 {
@@ -697,14 +761,33 @@ static void free_in_an_exit_handler(void)
     CHECK(DRIVER(cuMemAlloc)(&held_to_the_end, MIB));
 }
 
+static bool asks_at_the_end; /* a destructor of the program runs behind the end of the driver */
+
+static void ask_at_the_end(void)
+{
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    asks_at_the_end = true;
+}
+
+__attribute__((destructor)) static void ask_without_a_driver(void)
+{
+    CUdeviceptr block;
+    if (asks_at_the_end)
+        printf("at the end: %d\n", DRIVER(cuMemAlloc)(&block, MIB));
+}
+
 static const named_way corners[] = {
     {"fresh", write_beside_the_legacy_stream},
     {"older-context", read_in_an_older_context},
+    {"room", ask_the_driver_behind_a_free},
+    {"no-device", ask_for_memory_of_no_device},
     {"releases", release_too_often},
     {"devices", ask_on_another_device},
     {"stream-alone", ask_on_a_stream_without_a_context},
     {"pool-destroyed", destroy_the_current_pool},
     {"buffers", compare_buffers},
+    {"end", ask_for_the_end_of_a_block},
     {"freed", ask_for_freed_addresses},
     {"one-address", ask_for_one_address},
     {"amounts", ask_for_one_amount},
@@ -714,6 +797,7 @@ static const named_way corners[] = {
     {"report-loading", report_while_loading},
     {"launch-loading", launch_while_loading},
     {"descriptors", wait_without_descriptors},
+    {"standard", close_standard_descriptors},
     {"fork", fork_beside_threads},
     {"main-first", end_main_first},
     {"deadlock", wait_for_one_another},
@@ -722,6 +806,7 @@ static const named_way corners[] = {
     {"full-log", fill_the_log},
     {"freed-twice", free_twice},
     {"exit-handler", free_in_an_exit_handler},
+    {"at-the-end", ask_at_the_end},
 };
 
 int main(int count, char **arguments)
