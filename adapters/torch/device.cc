@@ -9,17 +9,12 @@ namespace strata_torch
 namespace
 {
 
-/* A pool that other processes may access, if the device can export its memory, and other devices, if there are any. */
+/* A pool that other devices may access, and other processes, if the device can export its memory. */
 std::string default_text(c10::DeviceIndex ordinal)
 {
     strata_device_info device;
-    strata_driver_info driver;
-    std::string options;
-    if (strata_device_get_info(ordinal, &device) == STRATA_SUCCESS && device.mapped_fd_handles)
-        options = "export=fd";
-    if (strata_driver_get_info(&driver) == STRATA_SUCCESS && driver.device_count > 1)
-        options += options.empty() ? "peers=all" : ", peers=all";
-    return options.empty() ? "pool" : "pool(" + options + ")";
+    const bool exports = strata_device_get_info(ordinal, &device) == STRATA_SUCCESS && device.mapped_fd_handles;
+    return exports ? "pool(export=fd, peers=all)" : "pool(peers=all)";
 }
 
 /* "8 GiB" has a blank, with which a value in a stack's text stands in quotes. */
