@@ -445,6 +445,17 @@ void Allocator::tell_observers(DeviceIndex device, size_t bytes, size_t total, s
 }
 
 #if STRATA_TORCH >= 212
+/* Where the block at the address was allocated. NULL: there is none, or no history recorded it. */
+Context Allocator::getContextForPointer(const void *address)
+{
+    Context result;
+    blocks_.with(const_cast<void *>(address), [&result](const Block *block) {
+        if (block->extras)
+            result = block->extras->context;
+    });
+    return result;
+}
+
 /* The observer is not kept: it would hear of requests that are refused before they are tried, and Strata tries all. */
 void Allocator::attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver)
 {

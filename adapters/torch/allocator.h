@@ -110,6 +110,7 @@ class Allocator final : public CUDAAllocator
     CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) override;
     std::string name() override;
 #if STRATA_TORCH >= 212
+    Context getContextForPointer(const void *address) override;
     void attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver observer) override;
 #endif
 
