@@ -230,8 +230,8 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     make_streams(fixture, streams);
     begin_decay(fixture, streams[0]);
     run_windows(fixture, 6, MIB, streams);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     const uint64_t decayed = value_of(fixture->runtime, "pool.decayed");
     const size_t bytes = reserved(fixture);
     run_windows(fixture, 6, MIB, streams);
@@ -240,8 +240,8 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     const bool same = test_on_simulated_driver() && !random; /* otherwise no period is like the one before */
     const uint64_t more = made / 8;
     assert_true(value_of(fixture->runtime, "pool.decayed") <= decayed + (same ? 0 : more * CHUNK));
-    assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
-    assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
+    assert_true(value_of(fixture->runtime, "pool.chunks.made") <= made + more);
+    assert_true(value_of(fixture->runtime, "pool.chunks.moved") <= moved + more);
     assert_true(reserved(fixture) <= bytes + more * CHUNK && reserved(fixture) + more * CHUNK >= bytes);
     assert_true(bytes > 8 * MIB);
 }
@@ -256,10 +256,10 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
     const size_t large = reserved(fixture);
     run_windows(fixture, 12, MIB / 8, streams);
     const size_t small = reserved(fixture);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
     assert_true(small <= large / 3);
     run_windows(fixture, 6, MIB / 8, streams);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), made);
     run_period(fixture, 1, MIB, streams);
     assert_true(reserved(fixture) <= large + large / 8);
 }
@@ -348,12 +348,12 @@ static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fi
     for (size_t i = 0; i < PAIRS; i++)
         test_free_on(fixture, &gaps[i], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     const size_t before = reserved(fixture);
     block = test_allocate(fixture, (size_t)2 * PAIRS * CHUNK, stream);
     test_write(fixture, &block, 0x44, stream);
     if (!test_is_swept()) { /* a chunk that cannot be unmapped is not remapped, and more is made */
-        assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
+        assert_true(value_of(fixture->runtime, "pool.chunks.moved") > moved);
         assert_true(reserved(fixture) <= before + 2 * (size_t)CHUNK);
     }
     test_free_on(fixture, &block, stream);
@@ -448,7 +448,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
     const strata_entry_table real = strata_cu;
     strata_cu.MemUnmap = refuse_to_unmap;
     pass(100);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
     strata_block small, large;
     strata_status statuses[3] = {try_to_allocate(fixture, 3 * 512, stream, &small),
                                  strata_runtime_reap_pending(fixture->runtime),
@@ -462,7 +462,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
     test_write(fixture, &large, 0x22, stream);
     check_ends(fixture, &large, 0x22, stream);
     assert_int_equal(reserved(fixture), 32 * MIB + CHUNK);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), made);
     test_free_on(fixture, &small, stream);
     test_free_on(fixture, &large, stream);
     sleep_through(fixture);
@@ -549,7 +549,7 @@ static void remap_while_another_thread_returns_memory(test_fixture *fixture, boo
     meanwhile.fixture = fixture;
     meanwhile.good = false;
     meanwhile.synchronize = strata_cu.EventSynchronize;
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     strata_cu.EventSynchronize = synchronize_slow;
     strata_status status = try_to_allocate(fixture, 2 * (size_t)CHUNK, stream, &large);
     const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
