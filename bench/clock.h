@@ -1,9 +1,10 @@
+/* The clock of all measurements: CLOCK_MONOTONIC. */
 #ifndef STRATA_BENCH_CLOCK_H
 #define STRATA_BENCH_CLOCK_H
 
 #include <stdint.h>
 
-/* CLOCK_MONOTONIC, in nanoseconds: the clock of all measurements. */
+/* Nanoseconds. */
 uint64_t bench_now(void);
 
 #endif

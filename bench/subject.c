@@ -1,3 +1,4 @@
+/* What the subjects share: the filter, and a row of the report. */
 #include "bench.h"
 
 #include <stdio.h>

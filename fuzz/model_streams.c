@@ -15,8 +15,8 @@ static const char *pick_switch(void)
 /* Draws a stack of Strata's pool, with any options, or of fixed-size blocks. */
 static void pick_pool(model_runtime *runtime, char *text, size_t size)
 {
-    static const char *const limits[] = {"0", "2MiB", "8MiB", "32MiB"}, *const frames[] = {"0", "2MiB"},
-                             *const slacks[] = {"0", "1", "50", "1000"}, *const caches[] = {"0", "1", "64KiB"},
+    static const char *const limits[] = {"0", "2MiB", "8MiB", "32MiB"}, *const chunks[] = {"0", "2MiB"},
+                             *const overheads[] = {"0", "1", "50", "1000"}, *const caches[] = {"0", "1", "64KiB"},
                              *const others[] = {"", ", release_all=on", ", release_threshold=2MiB",
                                                 ", deterministic=on", ", decay=1ms"},
                              *const below[] = {"", ", direct", ", async"};
@@ -31,15 +31,15 @@ static void pick_pool(model_runtime *runtime, char *text, size_t size)
     }
     runtime->aligns = true;
     runtime->limited = limit > 0;
-    const char *frame = frames[fuzz_below(&model.input, 2)], *slack = slacks[fuzz_below(&model.input, 4)],
+    const char *chunk = chunks[fuzz_below(&model.input, 2)], *overhead = overheads[fuzz_below(&model.input, 4)],
                *cache = caches[fuzz_below(&model.input, 3)], *follow = pick_switch(), *internal = pick_switch();
     unsigned other = fuzz_below(&model.input, 5), source = kind == 5 ? 1 + fuzz_below(&model.input, 2) : 0;
     if (source && other == 4) /* decay is for memory that the pool maps */
         other = 0;
     snprintf(text, size,
-             "pool(max_size=%s, frame=%s, slack=%s, cache=%s, follow_event_dependencies=%s, "
+             "pool(max_size=%s, chunk=%s, overhead=%s, cache=%s, follow_event_dependencies=%s, "
              "internal_dependencies=%s%s)%s",
-             limits[limit], frame, slack, cache, follow, internal, others[other], below[source]);
+             limits[limit], chunk, overhead, cache, follow, internal, others[other], below[source]);
 }
 
 /* Draws a stack: direct, a view of the driver's default pool, a pool of the driver's or of Strata's with any options,

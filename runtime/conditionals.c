@@ -84,7 +84,7 @@ static bool is_empty(strata_capture *body)
            front.id == body->id && front.count == 0;
 }
 
-/* A body that is to have conditional nodes is captured anew, into its node's graph: see fill_body in captured.c. */
+/* A body that is to have conditional nodes is captured anew, into its node's graph: fill_body in captured_uses.c. */
 static strata_status make_nest(strata_capture *body, const char *call)
 {
     strata_call_scope scope;

@@ -66,7 +66,8 @@ void service_mailbox_take_all(service_mailbox *box, service_list lists[SERVICE_P
 void service_mailbox_wake(service_mailbox *box);
 void service_mailbox_ring(service_mailbox *box);
 
-/* The service's thread waits until something is put, it is woken, `fd` (or -1) is readable, or the time is over. */
+/* The service's thread waits until something is put, it is woken, `fd` is readable (-1: none, as always where the box
+ * does not poll), or the time is over. */
 void service_mailbox_sleep(service_mailbox *box, int fd, uint64_t nanoseconds);
 
 /* ---- timer ---- */

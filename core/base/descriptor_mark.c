@@ -1,4 +1,4 @@
-/* Descriptors that are known again. */
+/* Descriptors that stay open: they are known again, and clear of the standard streams. */
 #define _GNU_SOURCE
 #include "core/base/descriptor_mark.h"
 

@@ -19,11 +19,12 @@ typedef struct strata_descriptor_mark {
 /* Marks the descriptor's file; no file, if it is not open. Keeps errno. */
 strata_descriptor_mark strata_descriptor_mark_of(int descriptor);
 
-/* Moves a new descriptor that is to stay open behind those of standard input, output and error: a program that has
- * closed them may still write there. Returns it, or -1, with errno: also of an open that has failed. */
-int strata_descriptor_move_up(int descriptor);
-
 /* Whether the descriptor is open, and its file the marked one. Async-signal-safe, and keeps errno. */
 bool strata_descriptor_is_marked(int descriptor, const strata_descriptor_mark *mark);
+
+/* Moves a new descriptor that is to stay open behind those of standard input, output and error: a program that has
+ * closed them may still write there. Until the call it has such a number, for a moment. Returns it, or -1, with errno:
+ * also of an open that has failed. */
+int strata_descriptor_move_up(int descriptor);
 
 #endif

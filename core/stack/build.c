@@ -276,6 +276,48 @@ static strata_status connect_and_begin(strata_stack *stack, const layer_list *li
     return status;
 }
 
+/* False without host memory. */
+static bool make_parts(strata_stack *stack, const layer_list *list, const char *text)
+{
+    const size_t count = stack->count;
+    stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(list);
+    stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
+    stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
+    stack->ends = strata_host_zalloc(count * sizeof *stack->ends);
+    stack->completion_sinks = strata_host_zalloc((count + 1) * sizeof *stack->completion_sinks);
+    stack->internal_owners = strata_host_zalloc(count * sizeof *stack->internal_owners);
+    if (text && stack->text)
+        strcpy(stack->text, text);
+    return stack->text && stack->ops && stack->layers && stack->ends && stack->completion_sinks &&
+           stack->internal_owners;
+}
+
+/* Makes a stack for these layers, which are not yet connected. */
+static strata_status make_stack(strata_device *device, const layer_list *list, const char *text, strata_stack **out)
+{
+    strata_stack *stack = strata_host_zalloc(sizeof *stack);
+    if (!stack)
+        return strata_fail_host_memory("a stack");
+    stack->device = device;
+    stack->count = list->count;
+    stack->facts_from = find_facts(list);
+    uint32_t layer_bytes = 0;
+    for (size_t i = 0; i < stack->count; i++)
+        layer_bytes += layer_bytes_of(stack, list->layers[i], i);
+    const strata_status status = strata_table_create(device, layer_bytes, &stack->head.table);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(stack);
+        return status;
+    }
+    strata_capture_frees_init(&stack->capture_frees, device);
+    if (!make_parts(stack, list, text)) {
+        strata_stack_free(stack);
+        return strata_fail_host_memory("a stack");
+    }
+    *out = stack;
+    return STRATA_SUCCESS;
+}
+
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
                                        strata_stack **out)
 {
@@ -292,36 +334,12 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     if (status != STRATA_SUCCESS)
         return status;
     strata_neighbours_settle_lost(ordinal);
-    count = list.count;
-    strata_stack *stack = strata_host_zalloc(sizeof *stack);
-    if (!stack)
-        return strata_fail_host_memory("a stack");
-    stack->device = device;
-    stack->count = count;
-    stack->facts_from = find_facts(&list);
-    uint32_t layer_bytes = 0;
-    for (size_t i = 0; i < count; i++)
-        layer_bytes += layer_bytes_of(stack, list.layers[i], i);
-    if ((status = strata_table_create(device, layer_bytes, &stack->head.table)) != STRATA_SUCCESS) {
-        strata_host_free(stack);
+    strata_stack *stack = NULL;
+    status = make_stack(device, &list, text, &stack);
+    if (status != STRATA_SUCCESS)
         return status;
-    }
-    strata_capture_frees_init(&stack->capture_frees, device);
-    stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(&list);
-    stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
-    stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
-    stack->ends = strata_host_zalloc(count * sizeof *stack->ends);
-    stack->completion_sinks = strata_host_zalloc((count + 1) * sizeof *stack->completion_sinks);
-    stack->internal_owners = strata_host_zalloc(count * sizeof *stack->internal_owners);
-    if (!stack->text || !stack->ops || !stack->layers || !stack->ends || !stack->completion_sinks ||
-        !stack->internal_owners) {
-        strata_stack_free(stack);
-        return strata_fail_host_memory("a stack");
-    }
-    if (text)
-        strcpy(stack->text, text);
     status = connect_and_begin(stack, &list);
-    for (size_t i = count; i-- > 0 && status == STRATA_SUCCESS;)
+    for (size_t i = list.count; i-- > 0 && status == STRATA_SUCCESS;)
         if (stack->ops[i].built)
             stack->ops[i].built(stack->layers[i]);
     if (status == STRATA_SUCCESS)

@@ -1,3 +1,4 @@
+/* Blocks of a stack, told to the driver library: strata_region_calls in driver/driver.h. */
 #ifndef STRATA_CORE_STACK_REGIONS_H
 #define STRATA_CORE_STACK_REGIONS_H
 

@@ -1,6 +1,6 @@
 /* `aligned`: addresses aligned to more than the owner's 256 bytes. The layer requests more from the layer below and
  * shows its user an aligned part; it also serves requests that ask for a larger alignment themselves. Identity, history
- * and frees are unchanged.  */
+ * and frees are unchanged. */
 #ifndef STRATA_ALIGNED_H
 #define STRATA_ALIGNED_H
 

@@ -92,12 +92,11 @@ STRATA_API strata_status strata_budget_reserve(strata_budget_account *parent, si
 STRATA_API strata_status strata_budget_account_close(strata_budget_account *account);
 
 /* Charges the calling thread's requests through the account's layer to `account` from now on. *previous, if not NULL:
- * the account before. Errors: OUT_OF_HOST_MEMORY. */
+ * the account before. Errors: OUT_OF_HOST_MEMORY.
+ *
+ * For programs that serve many from one thread a request can name its account itself (strata_request.account), which
+ * counts in that layer in place of the thread's; the request answers INVALID_VALUE if that is of another stack. */
 STRATA_API strata_status strata_budget_enter(strata_budget_account *account, strata_budget_account **previous);
-
-/* A request can name its account itself (strata_request.account), for programs that serve many from one thread: then
- * the account that the thread has entered does not count in that layer. INVALID_VALUE if the account belongs to
- * another stack. */
 
 /* Bytes of an account. Exact while no call is in flight. */
 typedef struct strata_budget_usage {
@@ -135,8 +134,7 @@ typedef struct strata_shared_process {
     size_t leased, in_use;
     const strata_shared_tag *tags; /* with bytes in use */
     size_t tag_count;
-    size_t
-        freed; /* in `tags`, not in `in_use`: freed and complete, and taken by other processes before this one looked */
+    size_t freed; /* in `tags`, not in `in_use`: complete frees that others took before this process looked */
 } strata_shared_process;
 
 typedef struct strata_shared_budget {

@@ -1,6 +1,6 @@
 /* `failure_callback`: calls the program when memory runs out, to spill, shrink a cache or free blocks, and tries again.
  * Without a callback (a text cannot name one) the layer waits for pending frees, returns all free memory of the layers
- * below to the device (reap with STRATA_REAP_WAIT, trim to 0), and tries again.  */
+ * below to the device (reap with STRATA_REAP_WAIT, trim to 0), and tries again. */
 #ifndef STRATA_FAILURE_CALLBACK_H
 #define STRATA_FAILURE_CALLBACK_H
 

@@ -35,8 +35,7 @@ typedef struct strata_fallback_options {
  * Values: fell_back: requests served by a later branch than the first; refused: requests that every branch refused.
  * strata_stats_print has the usage of each branch.
  *
- * Errors: INVALID_VALUE (number of branches; a branch is empty; a layer is NULL, in a stack, or named
- * twice). */
+ * Errors: INVALID_VALUE (number of branches; a branch is empty; a layer is NULL, in a stack, or named twice). */
 STRATA_API strata_status strata_fallback_create(const strata_fallback_options *options, strata_resource **out);
 
 #ifdef __cplusplus

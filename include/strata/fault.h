@@ -3,7 +3,7 @@
  *
  * The layer numbers the calls of `operation` from 1; with `larger_than` only calls about more bytes. The numbers alone
  * decide, so a thread that repeats its calls meets the same failures. A call fails if nth, every or per_million says
- * so; if only larger_than is set, every numbered call fails.  */
+ * so; if only larger_than is set, every numbered call fails. */
 #ifndef STRATA_FAULT_H
 #define STRATA_FAULT_H
 

@@ -40,10 +40,8 @@ STRATA_API void strata_host_buffer_release(strata_host_buffer *buffer);
 STRATA_API void *strata_host_buffer_memory(const strata_host_buffer *buffer);
 STRATA_API size_t strata_host_buffer_bytes(const strata_host_buffer *buffer);
 
-/*
- * How many handles exist, those of requests included; another thread may change it at any time. A thread that sees the
- * number after a handle ended sees what was done before that: with 1 the caller may write the bytes.
- */
+/* How many handles exist, those of requests included; another thread may change it at any time. A thread that sees the
+ * number after a handle ended sees what was done before that: with 1 the caller may write the bytes. */
 STRATA_API size_t strata_host_buffer_handles(const strata_host_buffer *buffer);
 
 #ifdef __cplusplus

@@ -58,14 +58,16 @@ STRATA_API strata_status strata_launch_use_address(strata_launch *launch, CUdevi
 /* Uses so far that a permissive launch has left out, until the end. 0 for NULL. */
 STRATA_API size_t strata_launch_skipped(const strata_launch *launch);
 
-/* Checks all uses, then makes the stream wait for earlier conflicting work. After a failure nothing is recorded or
- * pinned, and the work must not be submitted. */
+/* Checks all uses, then makes the stream wait for earlier conflicting work, and pins the blocks. After a failure
+ * nothing is recorded or pinned, and the work must not be submitted. Errors: of the uses, and as
+ * strata_runtime_prepare_block_use; STALE (a reference). */
 STRATA_API strata_status strata_launch_preflight(strata_launch *launch);
 
-/* Records that the work was submitted, with at most one event for all blocks. */
+/* Records that the work was submitted, with at most one event for all blocks, and unpins them. Errors: as
+ * strata_runtime_finish_block_use, of the first block that failed; the others are recorded all the same. */
 STRATA_API strata_status strata_launch_commit(strata_launch *launch);
 
-/* Undoes a successful preflight: the work was not submitted. */
+/* Undoes a successful preflight: the work was not submitted. Unpins the blocks. */
 STRATA_API strata_status strata_launch_cancel(strata_launch *launch);
 
 /* Ends the recorder. Work that was prepared and neither committed nor cancelled counts as submitted; NOT_COMMITTED is

@@ -1,7 +1,7 @@
 /* `managed`: memory that host and device access at one address and that migrates between them (CUDA Driver API,
  * cuMemAllocManaged). Every block is an allocation of its own. deallocate waits on the host for the freeing stream and
  * every recorded use, then frees. The host's own accesses are unknown to Strata and must be over. Alignment up to 256
- * bytes.  */
+ * bytes. */
 #ifndef STRATA_MANAGED_H
 #define STRATA_MANAGED_H
 

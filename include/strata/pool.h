@@ -68,8 +68,7 @@ typedef struct strata_pool_options {
 
 /* Makes the layer. Building it into a stack can fail with UNSUPPORTED (an export type, peers or contiguous blocks over
  * another layer or, but for all_peers, without virtual memory management; handles that the device does not make; a peer
- * without access),
- * INVALID_VALUE (no such peer), DRIVER, OUT_OF_MEMORY (of addresses). */
+ * without access), INVALID_VALUE (no such peer), DRIVER, OUT_OF_MEMORY (of addresses). */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
 
 /* ---- memory that is known outside of the pool ----

@@ -2,7 +2,7 @@
  * cuMemPrefetchAsync). Over other memory it does nothing.
  *
  * Each block is moved at its allocation, on the request's stream, and with `on_use` at each prepare_use, on that stream
- * after its waits. A move is recorded as a read: it changes no bytes, and a free follows it.  */
+ * after its waits. A move is recorded as a read: it changes no bytes, and a free follows it. */
 #ifndef STRATA_PREFETCH_H
 #define STRATA_PREFETCH_H
 

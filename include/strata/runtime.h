@@ -33,9 +33,8 @@ typedef enum strata_event_mode {
 typedef struct strata_runtime_config {
     uint32_t size;
     int device;
-    const char *stack_text; /* NULL: strata_runtime_default_stack(); copied */
-    strata_stack
-        *stack; /* instead: a stack of this device without a runtime; taken over, or the caller's after a failed call */
+    const char *stack_text;   /* NULL: strata_runtime_default_stack(); copied */
+    strata_stack *stack;      /* instead: a stack of this device without a runtime; taken over, unless the call fails */
     uint32_t stream_capacity; /* of the stream pool; 0: 16 */
     strata_event_mode events;
 } strata_runtime_config;
@@ -48,15 +47,15 @@ typedef struct strata_runtime_config {
  * descriptors are left to open the driver), DRIVER, SYNTAX (in STRATA_STACK), OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_runtime_get(int ordinal, strata_runtime **out);
 
-/* The same if it was built, else NULL: for code that chooses its stack, which comes too late then. Opens no driver.
- * Errors: INVALID_VALUE (the device is below 0 or above 63), FORKED. */
+/* As strata_runtime_get if it was built, else NULL: for code that chooses its stack, which comes too late then. Opens
+ * no driver. Errors: INVALID_VALUE (the device is below 0 or above 63), FORKED. */
 STRATA_API strata_status strata_runtime_get_if_present(int ordinal, strata_runtime **out);
 
 /* Makes a private runtime. NULL config: the defaults. Errors as above. */
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 
 /* The default stack text: the environment's STRATA_STACK if it is not blank, else "budget, logging(format=memory),
- * statistics, pool". */
+ * statistics, pool(peers=all)". */
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Destroys a private runtime with its stack and streams, which end as by strata_runtime_unregister_stream, under its

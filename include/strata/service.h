@@ -305,6 +305,7 @@ typedef struct strata_service_stats {
     bool record_failed; /* a write failed, which the log callback was told: the recording ends there */
 } strata_service_stats;
 
+/* Fills *out; the figures are not all of one moment. In process, the driver is asked for its free memory. */
 STRATA_API strata_status strata_service_get_stats(strata_service *service, strata_service_stats *out);
 
 /* Why the service stopped: SUCCESS while it has not. */

@@ -65,8 +65,7 @@ STRATA_API strata_status strata_statistics_read_tag(strata_resource *statistics,
                                                     strata_statistics_counters *out);
 
 /* Begins a scope of the whole layer inside the open ones, which go on counting: it counts the changes of all threads,
- * from 0. Errors:
- * OUT_OF_HOST_MEMORY. */
+ * from 0. Errors: OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_statistics_push(strata_resource *statistics);
 
 /* Ends the innermost scope. *out, which may be NULL: its counters of all blocks; read tags before. Errors:
@@ -90,6 +89,7 @@ STRATA_API strata_status strata_statistics_scope_open(strata_resource *statistic
 STRATA_API strata_status strata_statistics_scope_enter(strata_resource *statistics, strata_statistics_scope *scope,
                                                        strata_statistics_scope **previous);
 
+/* Reads the counters of all blocks that count in the scope. */
 STRATA_API strata_status strata_statistics_scope_read(const strata_statistics_scope *scope,
                                                       strata_statistics_counters *out);
 

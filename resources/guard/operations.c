@@ -412,6 +412,13 @@ static strata_status fill_freed(guard *self, const guarded *block, CUstream stre
     return *filled ? finished : status;
 }
 
+/* As fill_freed, on the guard's own stream, behind the work of `stream` so far. */
+static strata_status fill_freed_behind(guard *self, guarded *block, CUstream stream, bool *filled)
+{
+    const strata_status status = follow_stream(self, stream);
+    return status == STRATA_SUCCESS ? fill_freed(self, block, self->checking, filled) : status;
+}
+
 static strata_status quarantine(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
@@ -420,9 +427,8 @@ static strata_status quarantine(guard *self, guarded *block, CUstream stream)
     strata_status status = gone ? follow_alloc_stream(self, &block->below) : query_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
         status = fill_freed(self, block, gone ? self->checking : stream, &filled);
-    if (status == STRATA_ERROR_DRIVER && !gone && !filled && is_of_another_context(self, stream) &&
-        (status = follow_stream(self, stream)) == STRATA_SUCCESS)
-        status = fill_freed(self, block, self->checking, &filled);
+    if (status == STRATA_ERROR_DRIVER && !gone && !filled && is_of_another_context(self, stream))
+        status = fill_freed_behind(self, block, stream, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;
     const bool frees_below = capture || (status != STRATA_SUCCESS && filled);
     strata_error_suppress_end(status != STRATA_SUCCESS && !frees_below);

@@ -115,7 +115,7 @@ typedef struct pool_text {
 
 static const strata_option pool_text_options[] = {
     {"initial_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, initial_size), NULL,
-     "bytes reserved at the first request"},
+     "bytes reserved when the stack is built"},
     {"max_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
     {"prefer", STRATA_OPTION_CHOICE, offsetof(pool_text, options.prefer), "balanced|memory|speed",
      "what to do first when no free memory fits; default: balanced"},

@@ -1,3 +1,4 @@
+/* Values by granule, below bitmaps in levels: the last value at or before a granule is found in a few steps. */
 #include "base/base.h"
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+/* The state of the simulated driver: its settings where no variable says otherwise, its phase, its lock. */
 #include "base/base.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* The start of the graphs' room: its hooks, kinds of work and slabs. */
 #include "graph/graph.h"
 
 static const sim_graph_hooks hooks = {

@@ -1,3 +1,4 @@
+/* The start and the end of the order's room: its slabs, clocks and components. */
 #include "order/order.h"
 #include <stdlib.h>
 

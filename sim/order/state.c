@@ -1,3 +1,4 @@
+/* The state of the order's room. */
 #include "order/order.h"
 
 sim_order_state sim_order;

@@ -212,7 +212,7 @@ static void a_limit_is_given_to_the_owner_of_the_memory(void **state)
     (void)state;
     assert_true(peer_limit_stack(text, sizeof text, "budget(limit=1GiB), pool ", 4096));
     assert_string_equal(text, "budget(limit=1GiB), pool(max_size=4096)");
-    assert_false(peer_limit_stack(text, sizeof text, "pool(slack=5%)", 4096));
+    assert_false(peer_limit_stack(text, sizeof text, "pool(overhead=5%)", 4096));
     assert_false(peer_limit_stack(text, 12, "budget, pool", 4096));
 }
 

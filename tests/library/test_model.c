@@ -583,7 +583,7 @@ static void random_traffic_on_a_pool_answers_as_the_model_says(void **state)
 static void random_traffic_on_a_small_pool_with_early_events_answers_as_the_model_says(void **state)
 {
     (void)state;
-    run("pool(frame=2MiB, cache=64KiB, slack=1)", STRATA_EVENTS_EARLY, 1, 3);
+    run("pool(chunk=2MiB, cache=64KiB, overhead=1)", STRATA_EVENTS_EARLY, 1, 3);
 }
 
 int main(void)

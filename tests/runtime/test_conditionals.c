@@ -157,8 +157,8 @@ static void a_loop_runs_until_a_kernel_ends_it(test_fixture *fixture)
     test_free_on(fixture, &block, stream);
 }
 
-/* The condition of the inner node is set in the outer body, at each round. */
-/* Not behind the shim, with which compute-sanitizer runs: it takes the last kernel for one before its allocation. */
+/* The condition of the inner node is set in the outer body, at each round. Not behind the shim, with which
+ * compute-sanitizer runs: it takes the last kernel for one before its allocation. */
 static void bodies_have_conditional_nodes_too(test_fixture *fixture)
 {
     test_needs_truthful_queries();

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "support/service_cases.h"
+#include "support/standard.h"
 #include "support/worker.h"
 
 extern char **environ;
@@ -502,23 +503,38 @@ static void a_worker_inherits_no_descriptor(void **state)
     check_ok(strata_service_destroy(own));
 }
 
+/* Returns the most bytes that a standard stream took; -1: all are closed. */
+static ssize_t write_to_standard_streams(void)
+{
+    char text[64];
+    ssize_t most = -1;
+    memset(text, 'x', sizeof text);
+    for (int i = 0; i <= STDERR_FILENO; i++) {
+        const ssize_t written = write(i, text, sizeof text);
+        most = written > most ? written : most;
+    }
+    return most;
+}
+
+static void check_standard_streams_of(pid_t worker)
+{
+    for (int i = 0; i <= STDERR_FILENO; i++) {
+        char path[64], target[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)worker, i);
+        assert_true(readlink(path, target, sizeof target - 1) > 0);
+        assert_string_equal(target, "/dev/null");
+    }
+}
+
 /* What the program, or a library of it, writes to a standard stream that was closed goes to no file of the service. */
 static void a_program_without_standard_streams_loses_nothing(void **state)
 {
     (void)state;
-    enum { STREAMS = 3, BYTES = 4096 };
-    char text[64], path[64], target[64] = "";
-    int kept[STREAMS];
-    ssize_t written = -1;
+    enum { BYTES = 4096 };
     strata_host_buffer *buffer;
-    strata_answer answer;
     strata_future *future;
-    memset(text, 'x', sizeof text);
-    for (int i = 0; i < STREAMS; i++) {
-        kept[i] = fcntl(i, F_DUPFD_CLOEXEC, 100);
-        close(i);
-    }
     strata_service *own = NULL;
+    const test_standard standard = test_standard_close();
     strata_status status = strata_service_create(&test_options, &own);
     if (status == STRATA_SUCCESS)
         status = strata_service_wait_ready(own, 20ull * TEST_SECOND);
@@ -527,26 +543,15 @@ static void a_program_without_standard_streams_loses_nothing(void **state)
     if (status == STRATA_SUCCESS)
         status = strata_service_allocate(own, STRATA_ELEMENT_U8, BYTES, NULL, &future);
     const int fd = status == STRATA_SUCCESS ? strata_future_fd(future) : -1;
-    for (int i = 0; i < STREAMS; i++) {
-        const ssize_t one = write(i, text, sizeof text);
-        written = one > written ? one : written;
-    }
-    for (int i = 0; i < STREAMS; i++) {
-        dup2(kept[i], i);
-        close(kept[i]);
-    }
+    const ssize_t written = write_to_standard_streams();
+    assert_int_equal(test_standard_open(&standard), 0);
     check_ok(status);
-    assert_true(written < 0);
-    assert_true(fd >= STREAMS);
-    answer = test_take(future);
+    assert_true(written < 0 && fd > STDERR_FILENO);
+    const strata_answer answer = test_take(future);
     assert_int_equal(answer.status, STRATA_SUCCESS);
     assert_true(test_buffer_has(buffer, 0));
     check_ok(test_copy(own, answer.ref, buffer, true));
-    for (int i = 0; i < STREAMS; i++) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)test_worker(own), i);
-        assert_true(readlink(path, target, sizeof target - 1) > 0);
-        assert_string_equal(target, "/dev/null");
-    }
+    check_standard_streams_of(test_worker(own));
     strata_host_buffer_release(buffer);
     check_ok(strata_ref_release(answer.ref));
     check_ok(strata_service_destroy(own));

@@ -418,7 +418,7 @@ static void a_worker_without_descriptors_for_the_driver_says_so_and_the_next_one
     const int fd = mkstemp(file);
     assert_true(fd >= 0);
     unlink(file);
-    make_short_worker(script, sizeof script, file, 5);
+    make_short_worker(script, sizeof script, file, 5); /* what the worker has itself, and none for the driver */
     options.worker = script;
     options.rebuild_limit = 64; /* as above */
     strata_service *own = test_service_make(&options);

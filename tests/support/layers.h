@@ -40,7 +40,7 @@ static const test_layer_text test_decorators[] = {
     {.text = "binning(bins=300;5KiB;2MiB, chunk=16KiB)", .random_only = true},
     {.text = "binning", .random_only = true},
     {.text = "pool", .all_alignment = true},
-    {.text = "pool(frame=2MiB, cache=64KiB)", .random_only = true, .all_alignment = true},
+    {.text = "pool(chunk=2MiB, cache=64KiB)", .random_only = true, .all_alignment = true},
     {.text = "prefetch"},
     {.text = "prefetch(on_use=on)", .random_only = true},
 };

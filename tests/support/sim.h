@@ -248,7 +248,6 @@ static inline CUcontext test_sim_begin(void)
     return context;
 }
 
-/* Ends what test_sim_begin began, and asserts that nothing is left. */
 /* For a test with an intended race: the checker's reports so far are no failure. */
 static inline void test_sim_forget_reports(void)
 {
@@ -256,6 +255,7 @@ static inline void test_sim_forget_reports(void)
     OK(p_clear_reports());
 }
 
+/* Ends what test_sim_begin began, and asserts that nothing is left. */
 static inline void test_sim_end(void)
 {
     strata_sim_accounts accounts;

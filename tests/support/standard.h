@@ -3,6 +3,7 @@
 #define STRATA_TESTS_SUPPORT_STANDARD_H
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 typedef struct test_standard {
@@ -19,12 +20,24 @@ static inline test_standard test_standard_close(void)
     return standard;
 }
 
-/* Returns how many of them have been opened meanwhile. */
+/* Another thread that opens a file has one of these numbers for a moment, until it moves the descriptor. */
+static inline bool test_stays_open(int descriptor)
+{
+    bool is_open = true;
+    for (int ms = 0; ms < 1000 && is_open; ms++) {
+        is_open = fcntl(descriptor, F_GETFD) >= 0;
+        if (is_open)
+            usleep(1000);
+    }
+    return is_open;
+}
+
+/* Returns how many of them have been opened meanwhile, and have stayed open. */
 static inline int test_standard_open(const test_standard *standard)
 {
     int taken = 0;
     for (int i = 0; i <= STDERR_FILENO; i++) {
-        taken += fcntl(i, F_GETFD) >= 0;
+        taken += test_stays_open(i);
         dup2(standard->kept[i], i);
         close(standard->kept[i]);
     }

@@ -8,58 +8,58 @@
 
 enum { PAGE_BYTES = 2 << 20 };
 
-CUresult touch_open(touch *made, uint32_t count)
+CUresult pattern_check_open(pattern_check *check, uint32_t count)
 {
-    *made = (touch){.count = count};
-    made->host = calloc(count + 1u, sizeof *made->host);
-    if (!made->host)
+    *check = (pattern_check){.count = count};
+    check->host = calloc(count + 1u, sizeof *check->host);
+    if (!check->host)
         return CUDA_ERROR_OUT_OF_MEMORY;
     /* Whole pages: no per-block owner's block can share one. */
-    size_t bytes = ((count + 1u) * sizeof *made->host + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    CUresult result = strata_cu.MemAlloc(&made->device, bytes);
+    size_t bytes = ((count + 1u) * sizeof *check->host + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    CUresult result = strata_cu.MemAlloc(&check->device, bytes);
     if (result == CUDA_SUCCESS)
         result = strata_kernels_load();
     if (result == CUDA_SUCCESS)
-        result = touch_reset(made);
+        result = pattern_check_reset(check);
     if (result != CUDA_SUCCESS)
-        touch_close(made);
+        pattern_check_close(check);
     return result;
 }
 
-void touch_close(touch *made)
+void pattern_check_close(pattern_check *check)
 {
-    if (made->device)
-        strata_cu.MemFree(made->device);
-    free(made->host);
-    *made = (touch){0};
+    if (check->device)
+        strata_cu.MemFree(check->device);
+    free(check->host);
+    *check = (pattern_check){0};
 }
 
-CUresult touch_reset(touch *made)
+CUresult pattern_check_reset(pattern_check *check)
 {
-    for (uint32_t i = 0; i <= made->count; i++)
-        made->host[i] = (strata_pattern_result){.first = STRATA_PATTERN_NONE};
+    for (uint32_t i = 0; i <= check->count; i++)
+        check->host[i] = (strata_pattern_result){.first = STRATA_PATTERN_NONE};
     CUresult result =
-        strata_cu.MemcpyHtoDAsync(made->device, made->host, (made->count + 1u) * sizeof *made->host, NULL);
+        strata_cu.MemcpyHtoDAsync(check->device, check->host, (check->count + 1u) * sizeof *check->host, NULL);
     return result == CUDA_SUCCESS ? strata_cu.StreamSynchronize(NULL) : result;
 }
 
-CUresult touch_read(touch *made)
+CUresult pattern_check_read(pattern_check *check)
 {
-    CUresult result = strata_cu.MemcpyDtoHAsync(made->host, made->device, made->count * sizeof *made->host, NULL);
+    CUresult result = strata_cu.MemcpyDtoHAsync(check->host, check->device, check->count * sizeof *check->host, NULL);
     return result == CUDA_SUCCESS ? strata_cu.StreamSynchronize(NULL) : result;
 }
 
-uint64_t touch_seed(uint64_t id, uint32_t block, uint32_t pass, uint32_t writes)
+uint64_t pattern_check_seed(uint64_t id, uint32_t block, uint32_t pass, uint32_t writes)
 {
     return plan_mix(plan_mix(id) ^ plan_mix((uint64_t)block << 32 | pass) ^ ((uint64_t)writes << 8));
 }
 
-CUdeviceptr touch_result_of(const touch *made, uint32_t block)
+CUdeviceptr pattern_check_result_of(const pattern_check *check, uint32_t block)
 {
-    return made->device + block * sizeof *made->host;
+    return check->device + block * sizeof *check->host;
 }
 
-CUdeviceptr touch_nowhere(const touch *made)
+CUdeviceptr pattern_check_nowhere(const pattern_check *check)
 {
-    return touch_result_of(made, made->count);
+    return pattern_check_result_of(check, check->count);
 }

@@ -24,7 +24,7 @@ typedef struct replay {
     replay_worker *workers;
     uint32_t worker_count;
     replay_block *blocks; /* of the trace with the most blocks */
-    touch touch;
+    pattern_check check;
     bool kernels; /* any kernel is needed */
     footprint footprint;
     progress progress;
@@ -70,7 +70,7 @@ static void add_result(replay_result *to, const replay_result *from)
 
 static void note_corruption(replay *of, const replay_plan *plan, uint32_t pass, uint32_t number)
 {
-    const strata_pattern_result *found = &of->touch.host[number];
+    const strata_pattern_result *found = &of->check.host[number];
     const trace_block *block = &plan->trace->blocks[number];
     of->result->corrupted_blocks++;
     if (of->result->corrupted_count == REPLAY_FINDINGS)
@@ -88,15 +88,15 @@ static void note_corruption(replay *of, const replay_plan *plan, uint32_t pass, 
 
 static void read_checks(replay *of, const replay_plan *plan, uint32_t pass)
 {
-    CUresult result = touch_read(&of->touch);
+    CUresult result = pattern_check_read(&of->check);
     if (result != CUDA_SUCCESS) {
         replay_note_driver(of->result, "reading the results of the checks", result);
         return;
     }
     for (uint32_t i = 0; i < plan->trace->block_count; i++)
-        if (of->touch.host[i].wrong)
+        if (of->check.host[i].wrong)
             note_corruption(of, plan, pass, i);
-    result = touch_reset(&of->touch);
+    result = pattern_check_reset(&of->check);
     if (result != CUDA_SUCCESS)
         replay_note_driver(of->result, "resetting the results of the checks", result);
 }
@@ -177,7 +177,7 @@ static bool run_pass(replay *of, const replay_plan *plan, uint32_t number)
         .options = of->options,
         .plan = plan,
         .streams = of->streams,
-        .touch = of->kernels ? &of->touch : NULL,
+        .check = of->kernels ? &of->check : NULL,
         .footprint = &of->footprint,
         .gate = &gate,
         .blocks = of->blocks,
@@ -269,7 +269,7 @@ static bool make_plans(replay *of, replay_failure *problem)
             "the stack does not support use tracking, which --touch, --busy, --share and the uses of the trace need");
         return false;
     }
-    CUresult result = of->kernels ? touch_open(&of->touch, most_blocks) : CUDA_SUCCESS;
+    CUresult result = of->kernels ? pattern_check_open(&of->check, most_blocks) : CUDA_SUCCESS;
     return result == CUDA_SUCCESS || say_driver(problem, "loading the kernels that use blocks", result);
 no_memory:
     snprintf(problem->text, sizeof problem->text, "out of host memory for the replay");
@@ -339,7 +339,7 @@ static void release(replay *of)
             strata_cu.EventDestroy(of->workers[i].event);
     for (uint32_t i = of->options->default_stream; i < of->streams_acquired; i++)
         strata_runtime_stream_release(of->runtime, of->streams[i]);
-    touch_close(&of->touch);
+    pattern_check_close(&of->check);
     for (size_t i = 0; i < of->trace_count && of->plans; i++)
         plan_free(&of->plans[i]);
     free(of->plans);

@@ -77,7 +77,7 @@ typedef enum purpose {
 
 static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t writes)
 {
-    return touch_seed(worker->pass->plan->trace->blocks[block].id, block, worker->pass->number, writes);
+    return pattern_check_seed(worker->pass->plan->trace->blocks[block].id, block, worker->pass->number, writes);
 }
 
 /* With --touch over the whole block: reads are checked, writes make a new pattern; otherwise over its first bytes. */
@@ -90,7 +90,7 @@ static CUresult submit(replay_worker *worker, uint32_t number, CUstream stream, 
     if (!whole && bytes > LOOK_BYTES)
         bytes = LOOK_BYTES;
     if (access & STRATA_ACCESS_READ) {
-        CUdeviceptr found = whole ? touch_result_of(pass->touch, number) : touch_nowhere(pass->touch);
+        CUdeviceptr found = whole ? pattern_check_result_of(pass->check, number) : pattern_check_nowhere(pass->check);
         CUresult result = strata_kernel_pattern_check(block->block.address, bytes,
                                                       seed_of(worker, number, block->writes), found, stream);
         if (result != CUDA_SUCCESS)

@@ -29,7 +29,7 @@ typedef struct replay_pass {
     const replay_options *options;
     const replay_plan *plan;
     const CUstream *streams;
-    const touch *touch; /* NULL: no kernels */
+    const pattern_check *check; /* NULL: no kernels */
     footprint *footprint;
     replay_gate *gate;
     replay_block *blocks;

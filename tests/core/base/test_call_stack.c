@@ -221,6 +221,7 @@ static void a_coroutine_names_frames_without_lines(void **state)
     assert_int_equal(pthread_create(&thread, NULL, run_a_coroutine, &number), 0);
     pthread_join(thread, NULL);
     assert_non_null(coroutine_text);
+    assert_non_null(strstr(coroutine_text, "test_call_stack"));
     assert_null(strstr(coroutine_text, "test_call_stack.c:"));
     free(coroutine_text);
 }

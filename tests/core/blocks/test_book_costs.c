@@ -89,7 +89,7 @@ static void a_live_block_costs_little_host_memory(void **state)
         double each = (double)(all - first) / (double)(count - chunk);
         printf("%-48s %6zu bytes: %5.1f a block, and %4.0f KiB for the stack\n", row->stack, row->bytes, each,
                ((double)(all - before) - each * (double)count) / 1024);
-        assert_true(each <= (double)row->most + ROUNDED + (count < 10000 ? 4 : 0)); /* a small pool has small frames */
+        assert_true(each <= (double)row->most + ROUNDED + (count < 10000 ? 4 : 0)); /* a small pool has small chunks */
     }
 }
 

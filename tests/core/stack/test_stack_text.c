@@ -663,9 +663,9 @@ static void in_sanitizer_mode_every_block_is_an_allocation_of_its_own(void **sta
     check_called("budget(limit=8GiB), async(max_size=1GiB)", "budget(limit=8GiB), direct");
     check_called("async", "direct");
     check_called("statistics, null", "statistics, null");
-    check_called("statistics, pool(frame=4MiB)", "statistics, direct");
+    check_called("statistics, pool(chunk=4MiB)", "statistics, direct");
     check_called("pool, null", "null"); /* what takes memory from below for many blocks is left out */
-    check_called("budget , pool(slack=10), statistics, pool, async(max_size=1GiB)", "budget , statistics, direct");
+    check_called("budget , pool(overhead=10), statistics, pool, async(max_size=1GiB)", "budget , statistics, direct");
     setenv("STRATA_MODE", "fast", 1);
     check_status(strata_stack_create("async", 0, &stack), STRATA_ERROR_SYNTAX);
     check_last_error(STRATA_ERROR_SYNTAX, "STRATA_MODE is \"fast\"");

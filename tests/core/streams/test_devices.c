@@ -273,7 +273,7 @@ static CUresult fill(const strata_block *block, CUstream stream)
 static void peers_use_a_pools_memory_wherever_it_is(void **state)
 {
     enum { PIECE = 4 << 20 };
-    static const char *const texts[] = {"pool(peers=1, max_size=16MiB, frame=2MiB)", "pool(peers=all, max_size=16MiB)",
+    static const char *const texts[] = {"pool(peers=1, max_size=16MiB, chunk=2MiB)", "pool(peers=all, max_size=16MiB)",
                                         "pool(peers=1;0;1, max_size=16MiB)"};
     (void)state;
     CUcontext context;
@@ -292,7 +292,7 @@ static void peers_use_a_pools_memory_wherever_it_is(void **state)
         check_ok(strata_runtime_deallocate_on(runtime, &pieces[0], NULL));
         check_ok(strata_runtime_deallocate_on(runtime, &pieces[2], NULL));
         check_ok(strata_runtime_allocate(runtime, 2 * PIECE, NULL, &joined));
-        check_ok(strata_control(strata_runtime_stack(runtime), "pool.frames.moved", &moved, NULL));
+        check_ok(strata_control(strata_runtime_stack(runtime), "pool.chunks.moved", &moved, NULL));
         assert_true(moved > 0);
         check_cu(fill(&joined, stream));
         check_ok(strata_runtime_deallocate_on(runtime, &joined, NULL));

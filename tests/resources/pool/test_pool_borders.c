@@ -227,7 +227,7 @@ static void a_text_counts_many_chunks_and_an_object_has_each(void **state)
     (void)state;
     enum { FEW = 100, MANY = 300 };
     static char text[REPORT];
-    strata_runtime *runtime = runtime_of("pool(frame=2MiB)");
+    strata_runtime *runtime = runtime_of("pool(chunk=2MiB)");
     strata_stack *stack = strata_runtime_stack(runtime);
     strata_block few, more;
     check_ok(strata_runtime_allocate(runtime, FEW * 2 * MIB, NULL, &few));
@@ -252,7 +252,7 @@ static void a_text_counts_many_chunks_and_an_object_has_each(void **state)
 static void a_pool_over_null_serves(void **state)
 {
     (void)state;
-    static const char *const stacks[] = {"pool, null", "binning, pool, null", "pool(frame=8GiB), null"};
+    static const char *const stacks[] = {"pool, null", "binning, pool, null", "pool(chunk=8GiB), null"};
     for (size_t i = 0; i < 3; i++) {
         enum { COUNT = 60 };
         strata_runtime *runtime = runtime_of(stacks[i]);

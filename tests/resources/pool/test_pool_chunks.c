@@ -38,9 +38,9 @@ static void give(strata_block *block)
 /* Allocates a block. Returns the number of chunks made for it. */
 static uint64_t made_for(size_t bytes, strata_block *block)
 {
-    const uint64_t before = value_of(runtime, "pool.frames.made");
+    const uint64_t before = value_of(runtime, "pool.chunks.made");
     *block = take(bytes);
-    return value_of(runtime, "pool.frames.made") - before;
+    return value_of(runtime, "pool.chunks.made") - before;
 }
 
 /* The chunks that a new pool makes for a request, without a byte more than needed. */
@@ -101,7 +101,7 @@ static void an_initial_size_gets_as_few_as_one_request_of_so_much(void **state)
     assert_int_equal(value_of(runtime, "pool.reserved"), DEVICE / 4 + 2 * MIB);
     strata_block large;
     assert_int_equal(made_for(DEVICE / 8, &large), 0);
-    assert_int_equal(value_of(runtime, "pool.frames.moved"), 0);
+    assert_int_equal(value_of(runtime, "pool.chunks.moved"), 0);
     give(&large);
     give(&block);
     end();
@@ -191,7 +191,7 @@ static void large_blocks_are_remapped_in_few_chunks(void **state)
     test_calls calls;
     test_calls_begin(&calls);
     strata_block high = take(300 * MIB);
-    assert_in_range(value_of(runtime, "pool.frames.moved"), 1, 32);
+    assert_in_range(value_of(runtime, "pool.chunks.moved"), 1, 32);
     assert_true(test_calls_of(&calls, "cuMemMap") <= 40 && test_calls_of(&calls, "cuMemCreate") <= 8);
     assert_true(value_of(runtime, "pool.reserved") <= 318 * MIB);
     give(&high);
@@ -214,11 +214,25 @@ static void memory_that_cannot_be_remapped_is_made_in_few_chunks(void **state)
         give(&parts[i]);
     test_synchronize(stream);
     assert_true(made_for(256 * MIB, &high) <= 34);
-    assert_int_equal(value_of(runtime, "pool.frames.moved"), 0);
+    assert_int_equal(value_of(runtime, "pool.chunks.moved"), 0);
     assert_int_equal(value_of(runtime, "pool.reserved"), 512 * MIB);
     give(&high);
     for (size_t i = 1; i < PARTS; i += 2)
         give(&parts[i]);
+    end();
+}
+
+static void the_old_names_of_values_are_still_found(void **state)
+{
+    (void)state;
+    begin("pool(chunk=2MiB)");
+    strata_block block = take(256 * MIB);
+    test_synchronize(stream);
+    give(&block);
+    assert_int_equal(value_of(runtime, "pool.chunks.made"), 128);
+    assert_int_equal(value_of(runtime, "pool.frames.made"), 128);
+    assert_int_equal(value_of(runtime, "pool.frames.moved"), value_of(runtime, "pool.chunks.moved"));
+    assert_int_equal(value_of(runtime, "pool.asked"), value_of(runtime, "pool.polls"));
     end();
 }
 
@@ -235,6 +249,7 @@ int main(void)
         cmocka_unit_test(where_the_free_memory_is_unknown_all_of_the_device_counts),
         cmocka_unit_test(large_blocks_are_remapped_in_few_chunks),
         cmocka_unit_test(memory_that_cannot_be_remapped_is_made_in_few_chunks),
+        cmocka_unit_test(the_old_names_of_values_are_still_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

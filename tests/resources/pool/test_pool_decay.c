@@ -1,5 +1,4 @@
-/* pool: returning memory over time, and in a full reap. The test controls the clock of decay (--wrap=clock_gettime): it
- * runs as usual, and jumps on demand. */
+/* pool: returning memory over time, and in a full reap. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -9,107 +8,9 @@
 
 #include "support/beside.h"
 #include "support/effort.h"
-#include "support/pool.h"
+#include "support/pool_decay.h"
 #include "support/pool_inside.h"
 #include "support/sweep.h"
-
-#define SECOND UINT64_C(1000000000)
-#define WINDOW (1000 * SECOND) /* only jumps end one */
-
-enum { CHUNK = 2 << 20 /* mapping granularity of the simulated device and of an H200 */ };
-
-/* ---- the clock ---- */
-
-static uint64_t ahead; /* nanoseconds; one thread */
-
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
-{
-    const int result = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE)
-        now->tv_sec += (time_t)(ahead / SECOND);
-    return result;
-}
-
-static void pass(uint64_t windows)
-{
-    ahead += windows * WINDOW;
-}
-
-/* ---- host memory ---- */
-
-static bool drought;
-
-void *__real_strata_host_zalloc(size_t bytes);
-void *__wrap_strata_host_zalloc(size_t bytes);
-
-void *__wrap_strata_host_zalloc(size_t bytes)
-{
-    return drought ? NULL : __real_strata_host_zalloc(bytes);
-}
-
-/* ---- the pool ---- */
-
-static void set(test_fixture *fixture, const char *name, uint64_t value)
-{
-    check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, NULL, &value));
-}
-
-static size_t reserved(test_fixture *fixture)
-{
-    return test_usage(fixture).reserved_bytes;
-}
-
-enum { CLASSED = 128 << 10 /* sizes up to here are in classes, which a cache has */ };
-
-static size_t small_bytes;
-
-/* Calls that go to the heap: of sizes that no cache has. */
-static void make_slow_calls(test_fixture *fixture, unsigned count, CUstream stream)
-{
-    for (unsigned i = 0; i < count; i++) {
-        small_bytes = small_bytes % (64 << 10) + 512;
-        strata_block block = test_allocate(fixture, CLASSED + small_bytes, stream);
-        test_free_on(fixture, &block, stream);
-    }
-}
-
-/* Free memory that is known to be complete. */
-static void leave_free(test_fixture *fixture, size_t bytes, CUstream stream)
-{
-    enum { PARTS = 64 };
-    strata_block blocks[PARTS];
-    size_t count = 0;
-    assert_true(bytes % CHUNK == 0 && bytes <= (size_t)CHUNK * PARTS);
-    for (; count < bytes / CHUNK; count++) { /* each in a chunk of its own, over other layers too */
-        blocks[count] = test_allocate(fixture, CHUNK, stream);
-        write_head(fixture, &blocks[count], 0x11, stream);
-    }
-    while (count)
-        test_free_on(fixture, &blocks[--count], stream);
-    check_ok(strata_runtime_reap_pending(fixture->runtime));
-}
-
-/* Sets a window, and ends the first, in which everything counts as used. The small blocks of the calls have a chunk. */
-static void begin_decay(test_fixture *fixture, CUstream stream)
-{
-    make_slow_calls(fixture, 1, stream);
-    set(fixture, "pool.decay", WINDOW);
-    pass(1);
-    make_slow_calls(fixture, 2, stream);
-}
-
-/* Long enough for all unused memory to be returned. */
-static void sleep_through(test_fixture *fixture)
-{
-    for (int i = 0; i < 2; i++) { /* what was used before the first window is returned by the second */
-        pass(100);
-        check_ok(strata_runtime_reap_pending(fixture->runtime));
-    }
-}
 
 /* ---- over time ---- */
 
@@ -329,8 +230,8 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     make_streams(fixture, streams);
     begin_decay(fixture, streams[0]);
     run_windows(fixture, 6, MIB, streams);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     const uint64_t decayed = value_of(fixture->runtime, "pool.decayed");
     const size_t bytes = reserved(fixture);
     run_windows(fixture, 6, MIB, streams);
@@ -339,8 +240,8 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     const bool same = test_on_simulated_driver() && !random; /* otherwise no period is like the one before */
     const uint64_t more = made / 8;
     assert_true(value_of(fixture->runtime, "pool.decayed") <= decayed + (same ? 0 : more * CHUNK));
-    assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
-    assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
+    assert_true(value_of(fixture->runtime, "pool.chunks.made") <= made + more);
+    assert_true(value_of(fixture->runtime, "pool.chunks.moved") <= moved + more);
     assert_true(reserved(fixture) <= bytes + more * CHUNK && reserved(fixture) + more * CHUNK >= bytes);
     assert_true(bytes > 8 * MIB);
 }
@@ -355,10 +256,10 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
     const size_t large = reserved(fixture);
     run_windows(fixture, 12, MIB / 8, streams);
     const size_t small = reserved(fixture);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
     assert_true(small <= large / 3);
     run_windows(fixture, 6, MIB / 8, streams);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), made);
     run_period(fixture, 1, MIB, streams);
     assert_true(reserved(fixture) <= large + large / 8);
 }
@@ -447,12 +348,12 @@ static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fi
     for (size_t i = 0; i < PAIRS; i++)
         test_free_on(fixture, &gaps[i], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     const size_t before = reserved(fixture);
     block = test_allocate(fixture, (size_t)2 * PAIRS * CHUNK, stream);
     test_write(fixture, &block, 0x44, stream);
     if (!test_is_swept()) { /* a chunk that cannot be unmapped is not remapped, and more is made */
-        assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
+        assert_true(value_of(fixture->runtime, "pool.chunks.moved") > moved);
         assert_true(reserved(fixture) <= before + 2 * (size_t)CHUNK);
     }
     test_free_on(fixture, &block, stream);
@@ -547,7 +448,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
     const strata_entry_table real = strata_cu;
     strata_cu.MemUnmap = refuse_to_unmap;
     pass(100);
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
     strata_block small, large;
     strata_status statuses[3] = {try_to_allocate(fixture, 3 * 512, stream, &small),
                                  strata_runtime_reap_pending(fixture->runtime),
@@ -561,7 +462,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
     test_write(fixture, &large, 0x22, stream);
     check_ends(fixture, &large, 0x22, stream);
     assert_int_equal(reserved(fixture), 32 * MIB + CHUNK);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), made);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), made);
     test_free_on(fixture, &small, stream);
     test_free_on(fixture, &large, stream);
     sleep_through(fixture);
@@ -648,7 +549,7 @@ static void remap_while_another_thread_returns_memory(test_fixture *fixture, boo
     meanwhile.fixture = fixture;
     meanwhile.good = false;
     meanwhile.synchronize = strata_cu.EventSynchronize;
-    const uint64_t moved = value_of(fixture->runtime, "pool.frames.moved");
+    const uint64_t moved = value_of(fixture->runtime, "pool.chunks.moved");
     strata_cu.EventSynchronize = synchronize_slow;
     strata_status status = try_to_allocate(fixture, 2 * (size_t)CHUNK, stream, &large);
     const bool waited = strata_cu.EventSynchronize == meanwhile.synchronize;
@@ -743,109 +644,7 @@ static void decay_does_not_wait_for_a_thread_that_has_the_lock(test_fixture *fix
     assert_int_equal(reserved(fixture), before);
 }
 
-/* ---- options ---- */
-
-static size_t reserved_after_all(strata_runtime *runtime, CUstream stream)
-{
-    strata_block block;
-    strata_usage usage;
-    check_ok(strata_runtime_allocate(runtime, 64 * MIB, stream, &block));
-    check_ok(strata_runtime_deallocate(runtime, &block));
-    for (int i = 0; i < 2; i++) {
-        pass(100);
-        check_ok(strata_runtime_reap_pending(runtime));
-    }
-    check_ok(strata_runtime_usage(runtime, &usage));
-    check_ok(strata_runtime_destroy(runtime));
-    return usage.reserved_bytes;
-}
-
-static void options_say_how_much_is_kept(test_fixture *fixture)
-{
-    static const struct {
-        const char *text;
-        size_t bytes;
-    } cases[] = {
-        {"pool", 0},
-        {"pool, direct", 0},
-        {"pool(decay=0)", 64 * MIB},
-        {"pool(decay=0), direct", 64 * MIB},
-        {"pool(chunk=2MiB, release_threshold=8MiB)", 8 * MIB},
-        {"pool(chunk=2MiB, decay=0, release_threshold=8MiB)", 8 * MIB},
-        {"pool(decay=0, release_all=on)", 0},
-        {"pool(chunk=2MiB, decay=0, release_all=on, initial_size=32MiB)", 32 * MIB},
-        {"pool(decay=1000s)", 0},
-        {"pool(chunk=2MiB, decay=1000s, initial_size=32MiB)", 32 * MIB},
-        {"pool(chunk=2MiB, decay=1000s, release_threshold=16MiB)", 16 * MIB},
-        {"pool(deterministic=on)", 64 * MIB},
-        {"pool(chunk=2MiB, deterministic=on, release_threshold=16MiB)", 16 * MIB},
-        {"pool(opportunistic=off, decay=1000s)", 0},
-        {"pool(decay=9000000000s)", 64 * MIB},
-    };
-    needs_granule(CHUNK);
-    CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        strata_runtime *runtime;
-        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = cases[i].text}, &runtime));
-        const size_t bytes = reserved_after_all(runtime, stream);
-        if (bytes != cases[i].bytes)
-            fail_msg("%s: %zu bytes instead of %zu", cases[i].text, bytes, cases[i].bytes);
-    }
-}
-
-/* The window of a pool that was made by options of C. */
-static uint64_t window_of(const strata_pool_options *options)
-{
-    strata_resource *resource;
-    strata_stack *stack;
-    uint64_t window = 77;
-    check_ok(strata_pool_create(0, options, &resource));
-    check_ok(strata_stack_build(&resource, 1, 0, &stack));
-    check_ok(strata_control(stack, "pool.decay", &window, NULL));
-    check_ok(strata_stack_destroy(stack));
-    return window;
-}
-
-static void memory_decays_in_ten_seconds_unless_an_option_says_otherwise(test_fixture *fixture)
-{
-    (void)fixture;
-    assert_int_equal(window_of(NULL), 10 * SECOND);
-    assert_int_equal(window_of(&(strata_pool_options){.decay = 3 * SECOND}), 3 * SECOND);
-    assert_int_equal(window_of(&(strata_pool_options){.decay = STRATA_NEVER}), 0);
-    assert_int_equal(window_of(&(strata_pool_options){.deterministic = true}), 0);
-    assert_int_equal(window_of(&(strata_pool_options){.deterministic = true, .decay = STRATA_NEVER}), 0);
-}
-
-static void options_that_exclude_each_other_are_refused(test_fixture *fixture)
-{
-    strata_stack *stack;
-    strata_resource *resource;
-    (void)fixture;
-    check_status(strata_stack_create("pool(deterministic=on, decay=1s)", 0, &stack), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "deterministic");
-    check_status(strata_stack_create("pool(release_all=on, release_threshold=1GiB)", 0, &stack),
-                 STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "release_all");
-    check_status(strata_stack_create("pool(decay=0h)", 0, &stack), STRATA_ERROR_SYNTAX);
-    check_status(strata_pool_create(0, &(strata_pool_options){.deterministic = true, .decay = 1}, &resource),
-                 STRATA_ERROR_INVALID_VALUE);
-    check_ok(strata_stack_create("pool(deterministic=on)", 0, &stack));
-    check_status(strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND}), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "deterministic");
-    check_ok(strata_control(stack, "pool.decay", NULL, &(uint64_t){0}));
-    check_ok(strata_stack_destroy(stack));
-}
-
-static void both_can_be_read_and_set(test_fixture *fixture)
-{
-    strata_stack *stack = strata_runtime_stack(fixture->runtime);
-    assert_int_equal(value_of(fixture->runtime, "pool.decay"), 0);
-    assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 0);
-    check_ok(strata_control_set_text(stack, "pool.decay", "250ms"));
-    check_ok(strata_control_set_text(stack, "pool.release_threshold", "3GiB"));
-    assert_int_equal(value_of(fixture->runtime, "pool.decay"), SECOND / 4);
-    assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 3072 * MIB);
-}
+/* ---- refusals ---- */
 
 static void trim_beside(void *runtime)
 {
@@ -869,39 +668,6 @@ static void a_refusal_of_the_driver_is_logged_while_other_threads_trim_the_pool(
     strata_cu.MemUnmap = real.MemUnmap;
     check_status(status, STRATA_ERROR_DRIVER);
     assert_true(returned);
-}
-
-static void set_decay(void *stack)
-{
-    strata_control(stack, "pool.decay", NULL, &(uint64_t){0});
-}
-
-static void a_refused_decay_is_logged_while_other_threads_set_it(test_fixture *fixture)
-{
-    strata_stack *stack = strata_runtime_stack(fixture->runtime);
-    test_beside beside;
-    test_beside_begin(&beside, set_decay, stack);
-    drought = true;
-    const strata_status status = strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND});
-    drought = false;
-    assert_true(test_beside_end(&beside));
-    check_status(status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
-}
-
-static void without_host_memory_decay_is_refused(test_fixture *fixture)
-{
-    strata_stack *stack = strata_runtime_stack(fixture->runtime);
-    strata_resource *resource;
-    drought = true;
-    strata_status set_status = strata_control(stack, "pool.decay", NULL, &(uint64_t){SECOND});
-    strata_status made = strata_pool_create(0, &(strata_pool_options){.decay = SECOND}, &resource);
-    drought = false;
-    check_status(set_status, STRATA_ERROR_OUT_OF_HOST_MEMORY);
-    check_status(made, STRATA_ERROR_OUT_OF_HOST_MEMORY);
-    assert_null(resource);
-    assert_int_equal(value_of(fixture->runtime, "pool.decay"), 0);
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    make_slow_calls(fixture, 4, stream);
 }
 
 int main(void)
@@ -930,13 +696,7 @@ int main(void)
         TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),
         TEST_CASE(what_the_driver_does_not_take_back_is_used_and_tried_again),
         TEST_CASE(above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time),
-        TEST_CASE(options_say_how_much_is_kept),
-        TEST_CASE(memory_decays_in_ten_seconds_unless_an_option_says_otherwise),
-        TEST_CASE(options_that_exclude_each_other_are_refused),
-        TEST_CASE(both_can_be_read_and_set),
         TEST_CASE(a_refusal_of_the_driver_is_logged_while_other_threads_trim_the_pool),
-        TEST_CASE(a_refused_decay_is_logged_while_other_threads_set_it),
-        TEST_CASE(without_host_memory_decay_is_refused),
     };
     static const char *const without_progress[] = {"pool(chunk=2MiB, decay=0, opportunistic=off)"}; /* the host waits */
     static const test_case that_wait[] = {

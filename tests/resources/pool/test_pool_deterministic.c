@@ -100,8 +100,8 @@ static void run(const char *text)
         if (i % 400 == 350)
             child_ok(strata_runtime_trim(runtime, 8 * MIB, NULL));
     }
-    tell(value_of(runtime, "pool.frames.moved"));
-    child_check(value_of(runtime, "pool.frames.moved") > 0);
+    tell(value_of(runtime, "pool.chunks.moved"));
+    child_check(value_of(runtime, "pool.chunks.moved") > 0);
     for (size_t i = 0; i < LIVE; i++)
         if (blocks[i].address)
             child_ok(strata_runtime_deallocate(runtime, &blocks[i]));

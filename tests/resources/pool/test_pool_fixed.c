@@ -78,7 +78,7 @@ static void a_chunk_that_cannot_be_waited_for_serves_no_request(test_fixture *fi
     check_status(allocate_in_vain(fixture, stream), STRATA_ERROR_DRIVER);
     assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
     strata_block block = test_allocate(fixture, CHUNK, stream);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), 1);
     test_write(fixture, &block, 0x11, stream);
     check_ends(fixture, &block, 0x11, stream);
     test_free_on(fixture, &block, stream);
@@ -112,8 +112,8 @@ static void a_trim_beside_a_capture_returns_chunks_that_do_not_wait_for_it(test_
 
 int main(void)
 {
-    static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
-                                         "pool(frame=2MiB), budget(limit=64MiB), direct"};
+    static const char *const stacks[] = {"pool(chunk=2MiB), budget(limit=64MiB), async",
+                                         "pool(chunk=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(a_chunk_that_cannot_be_waited_for_serves_no_request),
         TEST_CASE(a_trim_beside_a_capture_returns_chunks_that_do_not_wait_for_it),

@@ -434,7 +434,7 @@ static void end(test_fixture *fixture, size_t threads)
     if (threads == 1 && served >= 1000) { /* otherwise this traffic covers too little */
         assert_true(refused > 0);
         assert_true(!policy || strcmp(policy, "late") != 0 || value_of(fixture->runtime, "pool.steals") > 0);
-        assert_true(strchr(fixture->stack, ',') || value_of(fixture->runtime, "pool.frames.moved") > 0);
+        assert_true(strchr(fixture->stack, ',') || value_of(fixture->runtime, "pool.chunks.moved") > 0);
         assert_true(value_of(fixture->runtime, "pool.hits") > 0);
     }
     empty_the_pool(fixture);
@@ -474,8 +474,8 @@ static void many_threads_random_traffic_on_few_streams_is_as_the_model_says(test
 
 int main(void)
 {
-    static const char *const stacks[] = {"pool", "pool(cache=64KiB, frame=2MiB, decay=100us)",
-                                         "pool(frame=2MiB), direct", "pool, async", "pool(contiguous=1MiB, decay=1ms)"};
+    static const char *const stacks[] = {"pool", "pool(cache=64KiB, chunk=2MiB, decay=100us)",
+                                         "pool(chunk=2MiB), direct", "pool, async", "pool(contiguous=1MiB, decay=1ms)"};
     static const test_case cases[] = {
         TEST_CASE(one_threads_random_traffic_is_as_the_model_says),
         TEST_CASE(several_threads_random_traffic_is_as_the_model_says), /* not in sweeps: no two runs are the same */

@@ -127,12 +127,12 @@ static void where_others_have_much_it_stays_apart_for_them(void **state)
     give(&others);
     strata_block part = take(2 * MIB, second); /* not of the 1 MiB behind the other block */
     give(&large);
-    const uint64_t flushes = value_of(runtime, "pool.flushes"), asked = value_of(runtime, "pool.asked");
+    const uint64_t flushes = value_of(runtime, "pool.flushes"), asked = value_of(runtime, "pool.polls");
     test_calls calls;
     test_calls_begin(&calls);
     strata_block block = take(3584 * KIB, first);
     assert_int_equal(test_calls_total(&calls), 0);
-    assert_int_equal(value_of(runtime, "pool.asked"), asked);
+    assert_int_equal(value_of(runtime, "pool.polls"), asked);
     assert_true(value_of(runtime, "pool.flushes") > flushes);
     give(&block);
     give(&part);
@@ -144,7 +144,7 @@ static void a_stream_is_not_polled_where_memory_of_others_serves(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
-    begin("pool(slack=1)");
+    begin("pool(overhead=1)");
     strata_block own = take(3 * MIB, first), wall = take(MIB, first), others = take(8 * MIB, second);
     give(&own);
     give(&others);
@@ -163,12 +163,12 @@ static void a_stream_is_not_polled_where_memory_of_others_serves(void **state)
 static void where_memory_grows_the_stream_is_polled(void **state)
 {
     (void)state;
-    begin("pool(slack=5000)");
+    begin("pool(overhead=5000)");
     strata_block block = take(3 * MIB, first), wall = take(MIB, first);
     give(&block);
-    const uint64_t asked = value_of(runtime, "pool.asked");
+    const uint64_t asked = value_of(runtime, "pool.polls");
     block = take(8 * MIB, first);
-    assert_int_equal(value_of(runtime, "pool.asked"), asked + 1);
+    assert_int_equal(value_of(runtime, "pool.polls"), asked + 1);
     give(&block);
     give(&wall);
     end();
@@ -202,7 +202,7 @@ static void chunks_are_remapped_from_the_smallest_extent(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
-    begin("pool(slack=1, chunk=2MiB)");
+    begin("pool(overhead=1, chunk=2MiB)");
     strata_block low = take(24 * MIB, first), wall = take(2 * MIB, first), high = take(20 * MIB, first);
     strata_block other_wall = take(2 * MIB, first);
     const strata_block holes[2] = {low, high};
@@ -213,7 +213,7 @@ static void chunks_are_remapped_from_the_smallest_extent(void **state)
     test_calls_begin(&calls);
     strata_block large = take(32 * MIB, first);
     assert_in_range(test_calls_of(&calls, "cuMemUnmap"), 1, 2);
-    assert_true(value_of(runtime, "pool.frames.moved") >= 10 && value_of(runtime, "pool.reserved") <= 52 * MIB);
+    assert_true(value_of(runtime, "pool.chunks.moved") >= 10 && value_of(runtime, "pool.reserved") <= 52 * MIB);
     strata_block small = take(10 * MIB, first);
     assert_true(overlap(&small, &holes[0]) && !overlap(&small, &holes[1]));
     give(&small);
@@ -251,7 +251,8 @@ static void a_scope_that_cannot_be_entered_is_reported_and_leaks_no_addresses(vo
 {
     (void)state;
     test_needs_simulated_driver("calls are refused");
-    static const char *const stacks[] = {"pool", "pool(max_size=64MiB)", "pool(slack=1)", "pool(initial_size=16MiB)"};
+    static const char *const stacks[] = {"pool", "pool(max_size=64MiB)", "pool(overhead=1)",
+                                         "pool(initial_size=16MiB)"};
     static const char *const calls[] = {"cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"};
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0] * 2; i++)
         for (unsigned first_call = 1; first_call < 6; first_call++)

@@ -34,11 +34,11 @@ static void a_stream_without_pending_work_is_queried_itself(test_fixture *fixtur
     set_limit(fixture, ALL);
     leave_behind(fixture, ALL, 0x11, first);
     test_synchronize(first);
-    const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+    const uint64_t asked = value_of(fixture->runtime, "pool.polls");
     request_calls made;
     strata_block block = take(fixture, ALL, second, &made);
     assert_true(made.stream_queries == 1 && !made.event_queries && !made.records && !made.waits);
-    assert_true(value_of(fixture->runtime, "pool.asked") == asked + 1);
+    assert_true(value_of(fixture->runtime, "pool.polls") == asked + 1);
     test_free_on(fixture, &block, second);
 }
 
@@ -188,13 +188,13 @@ static void periodic_polls_leave_out_known_streams(test_fixture *fixture)
             test_free_on(fixture, &blocks[i], i < 2 ? first : second);
         if (waits)
             check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
-        const uint64_t asked = value_of(fixture->runtime, "pool.asked");
+        const uint64_t asked = value_of(fixture->runtime, "pool.polls");
         for (size_t i = 0; i < 200; i++) { /* no cache has one of that size */
             blocks[0] = test_allocate(fixture, ALL / 2 + i * EDGE, second);
             test_free_on(fixture, &blocks[0], second);
         }
-        assert_true(waits ? value_of(fixture->runtime, "pool.asked") == asked
-                          : value_of(fixture->runtime, "pool.asked") > asked);
+        assert_true(waits ? value_of(fixture->runtime, "pool.polls") == asked
+                          : value_of(fixture->runtime, "pool.polls") > asked);
         check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
         check_ok(strata_runtime_stream_synchronize(fixture->runtime, second));
         empty_the_pool(fixture);
@@ -255,8 +255,8 @@ static void a_poll_that_fails_counts_as_pending(test_fixture *fixture)
 static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **state)
 {
     static const char *const stacks[] = {
-        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off)",
-        "pool(max_size=4MiB, frame=2MiB, opportunistic=off, internal_dependencies=off), direct"};
+        "pool(max_size=4MiB, chunk=2MiB, opportunistic=off, internal_dependencies=off)",
+        "pool(max_size=4MiB, chunk=2MiB, opportunistic=off, internal_dependencies=off), direct"};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         strata_runtime *runtime;
@@ -470,7 +470,7 @@ static double crowd_holds(const char *stack, uint32_t seed, unsigned requests)
     crowd_work_in_stacks(&all, requests);
     const double reserved = (double)value_of(all.runtime, "pool.reserved.peak") / (double)all.peak;
     print_message("%s, seed %u: %.3f, %llu asked, %llu moved\n", stack, seed, reserved,
-                  (unsigned long long)value_of(all.runtime, "pool.asked"),
+                  (unsigned long long)value_of(all.runtime, "pool.polls"),
                   (unsigned long long)value_of(all.runtime, "pool.chunks.moved"));
     crowd_end(&all);
     return reserved;
@@ -487,13 +487,13 @@ static crowd_cost crowd_cost_of(const char *stack)
     crowd all;
     crowd_begin(&all, stack);
     crowd_work(&all, REQUESTS);
-    const uint64_t asked = value_of(all.runtime, "pool.asked"), moved = value_of(all.runtime, "pool.frames.moved");
+    const uint64_t asked = value_of(all.runtime, "pool.polls"), moved = value_of(all.runtime, "pool.chunks.moved");
     crowd_work(&all, REQUESTS);
-    const crowd_cost cost = {value_of(all.runtime, "pool.asked") - asked,
-                             value_of(all.runtime, "pool.frames.moved") - moved,
+    const crowd_cost cost = {value_of(all.runtime, "pool.polls") - asked,
+                             value_of(all.runtime, "pool.chunks.moved") - moved,
                              (double)value_of(all.runtime, "pool.reserved.peak") / (double)all.peak};
     crowd_end(&all);
-    print_message("%s: %llu questions, %llu frames moved, %.3f\n", stack, (unsigned long long)cost.asked,
+    print_message("%s: %llu questions, %llu chunks moved, %.3f\n", stack, (unsigned long long)cost.asked,
                   (unsigned long long)cost.moved, cost.reserved);
     return cost;
 }
@@ -566,8 +566,8 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
         check_ok(strata_runtime_deallocate(runtime, &more));
         check_ok(strata_runtime_trim(runtime, 0, NULL));
     }
-    print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
-    assert_true(value_of(runtime, "pool.asked") > 3 * 250 * 2 * MANY / 8 && !is_polling_costly_now(runtime));
+    print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.polls"));
+    assert_true(value_of(runtime, "pool.polls") > 3 * 250 * 2 * MANY / 8 && !is_polling_costly_now(runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_release(runtime, streams[i]));
     check_ok(strata_runtime_destroy(runtime));
@@ -591,7 +591,7 @@ static uint64_t polls_of_growing_blocks(size_t step_bytes, bool *costly)
             check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
             blocks[i] = larger;
         }
-    const uint64_t asked = value_of(runtime, "pool.asked");
+    const uint64_t asked = value_of(runtime, "pool.polls");
     *costly = is_polling_costly_now(runtime);
     for (size_t i = 0; i < GROWING; i++)
         check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
@@ -631,9 +631,9 @@ static void where_polling_is_costly_no_stream_is_polled_while_memory_fits(void *
     crowd_free(&all);
     check_ok(strata_runtime_trim(all.runtime, 64 * MIB, NULL));
     work_apart(all.runtime, all.streams, 4, 50);
-    const uint64_t asked = value_of(all.runtime, "pool.asked");
+    const uint64_t asked = value_of(all.runtime, "pool.polls");
     work_apart(all.runtime, all.streams, 4, 50);
-    assert_true(value_of(all.runtime, "pool.asked") == asked);
+    assert_true(value_of(all.runtime, "pool.polls") == asked);
     crowd_end(&all);
 }
 

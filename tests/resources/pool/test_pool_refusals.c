@@ -226,7 +226,7 @@ static void memory_that_others_return_meanwhile_serves(void **state)
 /* The bytes of the refused request were never live. */
 static void a_refused_request_leaves_the_overhead_as_it_was(void **state)
 {
-    static const char *const stacks[] = {"pool", "pool(slack=44)", "pool(max_size=512MiB)", "pool, direct"};
+    static const char *const stacks[] = {"pool", "pool(overhead=44)", "pool(max_size=512MiB)", "pool, direct"};
     (void)state;
     for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
         scene all;

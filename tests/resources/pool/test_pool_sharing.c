@@ -163,7 +163,7 @@ static void parts_come_in_the_order_of_addresses_whichever_chunk_is_older(test_f
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     strata_block block = test_allocate(fixture, 2 * CHUNK, stream);
     assert_int_equal(block.address, blocks[2].address);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.moved"), 1);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.moved"), 1);
     test_fill(block.address, 0x44, CHUNK, stream);
     test_fill(block.address + CHUNK, 0x45, CHUNK, stream);
     check_ok(strata_pool_export(stack_of(fixture), &block, &hold));

@@ -124,7 +124,7 @@ static void layers_above_hear_of_blocks_and_those_below_of_chunks(test_fixture *
     for (int i = 0; i < COUNT; i++)
         check_ok(strata_runtime_deallocate_on(runtime, &blocks[i], stream));
     assert_true(above.heard == COUNT && above.bytes == COUNT * 3 * MIB && below.heard == 0);
-    const uint64_t chunks = value_of(runtime, "pool.frames.made"), held = value_of(runtime, "pool.reserved");
+    const uint64_t chunks = value_of(runtime, "pool.chunks.made"), held = value_of(runtime, "pool.reserved");
     test_synchronize(stream);
     check_ok(strata_runtime_trim(runtime, 0, NULL));
     assert_true(above.heard == COUNT && below.heard == chunks && below.bytes == held);
@@ -403,7 +403,7 @@ static void a_new_chunk_serves_a_stream_that_may_not_wait(void **state)
     CUstream stream;
     strata_block block;
     check_ok(strata_runtime_create(
-        &(strata_runtime_config){.stack_text = "pool(frame=2MiB, internal_dependencies=off), async"}, &runtime));
+        &(strata_runtime_config){.stack_text = "pool(chunk=2MiB, internal_dependencies=off), async"}, &runtime));
     check_ok(strata_runtime_stream_acquire(runtime, &stream));
     test_calls calls;
     test_calls_begin(&calls);
@@ -587,7 +587,7 @@ static void a_chunks_block_is_hidden_from_layers_above_the_pool(test_fixture *fi
 static void blocks_that_begin_anywhere_are_chunks(test_fixture *fixture)
 {
     static const char *const texts[] = {"pool, guard, direct", "pool, guard, async",
-                                        "pool, aligned(alignment=64KiB), direct", "pool, pool(frame=2MiB)"};
+                                        "pool, aligned(alignment=64KiB), direct", "pool, pool(chunk=2MiB)"};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         strata_runtime *over;
@@ -843,8 +843,8 @@ int main(int count, char **arguments)
         TEST_SCENARIO(get_chunks_without_host_memory),
         TEST_SCENARIO(hold_where_a_chunk_was),
     };
-    static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
-                                         "pool(frame=2MiB), budget(limit=64MiB), direct"};
+    static const char *const stacks[] = {"pool(chunk=2MiB), budget(limit=64MiB), async",
+                                         "pool(chunk=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(what_is_reserved_is_what_a_budget_below_counts),
         TEST_CASE(a_budget_above_counts_blocks_and_one_below_counts_chunks),

@@ -236,7 +236,7 @@ static void chunks_in_hand_of_a_request_are_not_returned(test_fixture *fixture)
     caller request = {.fixture = fixture, .stream = b, .bytes = 4 * MIB};
     begin_to_wait(&request);
     const bool entered = wait_a_while(&waits.entered) && !request.done;
-    const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
     sem_post(&releases.go);
     pthread_join(reap.thread, NULL);
     test_stall_release(stall);
@@ -247,7 +247,7 @@ static void chunks_in_hand_of_a_request_are_not_returned(test_fixture *fixture)
     check_ok(reap.status);
     check_ok(request.status);
     assert_int_equal(made, 3);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 3);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), 3);
     assert_int_equal(value_of(fixture->runtime, "pool.released"), 0);
     test_write(fixture, &request.block, 0x22, b);
     check_ends(fixture, &request.block, 0x22, b);
@@ -491,7 +491,7 @@ static void one_chunk_serves_all_threads_that_need_memory_at_a_time(test_fixture
     check_ok(status);
     check_ok(second.status);
     assert_false(overlap(&block, &second.block));
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), 1);
     test_free_on(fixture, &block, stream);
     test_free_on(fixture, &second.block, other);
 }
@@ -657,7 +657,7 @@ static void check_rest_of_new_chunk(test_fixture *fixture, uint64_t limit)
     assert_true(looked);
     check_ok(status);
     check_ok(second.status);
-    assert_int_equal(value_of(fixture->runtime, "pool.frames.made"), 1);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), 1);
     test_free_on(fixture, &block, stream);
     test_free_on(fixture, &second.block, other);
 }
@@ -674,9 +674,9 @@ static void a_request_is_not_refused_beside_what_is_left_of_a_new_chunk(test_fix
 
 int main(void)
 {
-    static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
-    static const char *const over_direct[] = {"pool(frame=2MiB), direct"};
-    static const char *const without_progress[] = {"pool(frame=2MiB, opportunistic=off)"}; /* the host waits */
+    static const char *const stacks[] = {"pool(chunk=2MiB)", "pool(chunk=2MiB), async"};
+    static const char *const over_direct[] = {"pool(chunk=2MiB), direct"};
+    static const char *const without_progress[] = {"pool(chunk=2MiB, opportunistic=off)"}; /* the host waits */
     static const test_case cases[] = {
         TEST_CASE(a_magazine_is_handed_over_with_one_wait),
         /* not in sweeps: no two runs are the same, and two threads may wait for each other */

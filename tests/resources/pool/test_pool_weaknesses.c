@@ -143,10 +143,10 @@ static void extents_of_a_stream_without_progress_are_not_processed_again(test_fi
     for (size_t i = 0; i < HOLES; i++)
         test_free_on(fixture, &holes[i], streams[0]);
     for (size_t i = 0; i < 3; i++) {
-        const uint64_t made = value_of(fixture->runtime, "pool.frames.made");
+        const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
         extents_settled = 0;
         large[i] = test_allocate(fixture, LARGE, streams[1]);
-        assert_true(value_of(fixture->runtime, "pool.frames.made") > made); /* nothing fitted */
+        assert_true(value_of(fixture->runtime, "pool.chunks.made") > made); /* nothing fitted */
     }
     const size_t again = extents_settled;
     test_stall_end(stall);

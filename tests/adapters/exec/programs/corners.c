@@ -277,7 +277,7 @@ static void ask_for_address(const char *what, CUdeviceptr address)
     printf(" are %d and %zu\n", (int)again, range);
 }
 
-/* Also of a free that waits for a barrier. */
+/* Of a block with more bytes than were asked for. */
 static void ask_for_the_end_of_a_block(void)
 {
     CUdeviceptr block, start = 0, ends[3];
@@ -295,6 +295,7 @@ static void ask_for_the_end_of_a_block(void)
     }
 }
 
+/* Also of a free that waits for a barrier. */
 static void ask_for_freed_addresses(void)
 {
     CUdeviceptr block, kept;
@@ -511,8 +512,6 @@ static void wait_without_descriptors(void)
 
 /* ---- forks ---- */
 
-static _Atomic bool enough;
-
 /* As a daemon that opens nothing in their place. Later messages of the program go to what has these numbers. */
 static void close_standard_descriptors(void)
 {
@@ -526,6 +525,8 @@ static void close_standard_descriptors(void)
         dprintf(output, "%d", fcntl(i, F_GETFD));
     dprintf(output, "\n");
 }
+
+static _Atomic bool enough;
 
 static void *use_host_memory(void *data)
 {

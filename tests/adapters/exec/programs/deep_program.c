@@ -1,3 +1,4 @@
+/* Opens a library with RTLD_DEEPBIND, whose calls of the driver pass the hooks. */
 #define _GNU_SOURCE
 #define WAY WAY_DLSYM
 #include "driver_calls.h"
