@@ -56,7 +56,7 @@ STRATA_API strata_status strata_runtime_get_if_present(int ordinal, strata_runti
 STRATA_API strata_status strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 
 /* The default stack text: the environment's STRATA_STACK if it is not blank, else "budget, logging(format=memory),
- * statistics, pool". */
+ * statistics, pool(peers=all)". */
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Destroys a private runtime with its stack and streams, which end as by strata_runtime_unregister_stream, under its
