@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "core/stack/calls.h"
+#include "core/streams/stream_wait.h"
 #include "runtime/any_stream_frees.h"
 #include "runtime/idle_streams.h"
 #include "runtime/of_address.h"
@@ -120,6 +121,11 @@ static void ask_for_device(CUcontext context, int *ordinal)
     strata_cu.CtxSetCurrent(before);
 }
 
+static bool is_default(CUstream stream)
+{
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
 /* The runtime of the stream's device, as the driver's memory for a stream is of that one, whichever is current. A
  * handle that the driver refuses is the allocation's to refuse. */
 static strata_status runtime_of_stream(CUstream stream, strata_runtime **out)
@@ -129,8 +135,7 @@ static strata_status runtime_of_stream(CUstream stream, strata_runtime **out)
     const strata_status status = current_device(&ordinal);
     if (status != STRATA_SUCCESS)
         return status;
-    const bool is_default = (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
-    if (!is_default && device_count() > 1 && strata_cu.StreamGetCtx &&
+    if (!is_default(stream) && device_count() > 1 && strata_cu.StreamGetCtx &&
         strata_cu.StreamGetCtx(stream, &context) == CUDA_SUCCESS) {
         const int open = device_of_open(context);
         if (open >= 0)
@@ -206,6 +211,35 @@ strata_status strata_free(void *address)
     return status;
 }
 
+static strata_status wait_for_default_stream(CUcontext context, CUstream stream)
+{
+    int ordinal = device_of_open(context);
+    strata_device *device;
+    if (ordinal < 0)
+        ask_for_device(context, &ordinal);
+    const strata_status status = strata_device_get(ordinal, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (device->context == context && strata_device_is_usable_now(device))
+        return strata_stream_wait(device, stream);
+    /* of a context beside the primary one, or that began anew */
+    const CUresult result = strata_cu.StreamSynchronize(stream);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuStreamSynchronize", "waiting for the current context's default stream");
+}
+
+/* A default stream is the current context's, and the runtime knows its own device's alone. Another one is waited for:
+ * work on it may still use the memory. */
+static strata_status await_other_default_stream(const strata_runtime *runtime, CUstream stream)
+{
+    CUcontext context;
+    if (!is_default(stream) || !strata_device_is_usable(runtime->device) ||
+        strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context || context == runtime->device->context)
+        return STRATA_SUCCESS;
+    return wait_for_default_stream(context, stream);
+}
+
 strata_status strata_free_on(void *address, CUstream stream)
 {
     strata_owned_block found;
@@ -213,7 +247,9 @@ strata_status strata_free_on(void *address, CUstream stream)
     strata_status status = find_to_free(address, &found, &over);
     if (over || status != STRATA_SUCCESS)
         return status;
-    status = strata_runtime_deallocate_on(found.runtime, &found.block, stream);
+    status = await_other_default_stream(found.runtime, stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_runtime_deallocate_on(found.runtime, &found.block, stream);
     strata_owned_block_release(&found);
     return status;
 }

@@ -7,6 +7,8 @@
 #include "core/base/options.h"
 #include "service/service.h"
 
+#include <string.h>
+
 strata_status strata_services_create(const strata_service_options *options, strata_service **services, size_t room,
                                      size_t *count)
 {
@@ -22,6 +24,11 @@ strata_status strata_services_create(const strata_service_options *options, stra
     if (status == STRATA_SUCCESS && *count > room)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_services_create: %zu devices, and room for %zu",
                              *count, room);
+    if (status == STRATA_SUCCESS && *count > 1 && one.record && !strstr(one.record, "%d"))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "strata_services_create: %zu services cannot record to one file, %.300s: put %%d, the "
+                             "device, into its name",
+                             *count, one.record);
     one.size = 0; /* as this library knows it */
     size_t made = 0;
     for (; made < *count && status == STRATA_SUCCESS; made++) {

@@ -36,12 +36,12 @@ struct service_recorder {
     recorder_file file;
 };
 
-strata_status service_recorder_open(const char *path, service_recorder **out)
+strata_status service_recorder_open(const char *path, int device, service_recorder **out)
 {
     service_recorder *recorder = strata_host_zalloc(sizeof *recorder);
     if (!recorder)
         return strata_fail_host_memory("the recorder of a device service");
-    const strata_status status = recorder_file_open(&recorder->file, path);
+    const strata_status status = recorder_file_open(&recorder->file, path, device);
     if (status != STRATA_SUCCESS) {
         strata_host_free(recorder);
         return status;

@@ -2,11 +2,13 @@
 #include "service/recorder_file.h"
 
 #include "core/base/error.h"
+#include "core/base/file_name.h"
 #include "core/base/host_memory.h"
 #include "core/base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,10 +45,15 @@ static strata_status fail_open(const char *path, int error)
                        strata_output_error(error, room, sizeof room));
 }
 
-strata_status recorder_file_open(recorder_file *file, const char *path)
+strata_status recorder_file_open(recorder_file *file, const char *given, int device)
 {
-    if (!*path)
+    const strata_file_part parts[] = {{'d', device, "the device"}};
+    char path[PATH_MAX];
+    if (!*given)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_options: record is empty; name a file, or NULL");
+    const strata_status named = strata_file_name(path, sizeof path, "strata_service_options: record", given, parts, 1);
+    if (named != STRATA_SUCCESS)
+        return named;
     file->path = strata_host_zalloc(strlen(path) + 1);
     if (!file->path)
         return strata_fail_host_memory("the recorder of a device service");

@@ -23,8 +23,9 @@ typedef struct recorder_file {
     char buffer[RECORDER_ROOM];
 } recorder_file;
 
-/* Makes the file, or opens a device. Errors: INVALID_VALUE (no path), IO, OUT_OF_HOST_MEMORY. */
-strata_status recorder_file_open(recorder_file *file, const char *path);
+/* Makes the file, or opens a device. %d in the path is the service's device, %p the process. Errors: INVALID_VALUE (no
+ * path; another letter behind a %), IO, OUT_OF_HOST_MEMORY. */
+strata_status recorder_file_open(recorder_file *file, const char *given, int device);
 void recorder_file_close(recorder_file *file);
 void recorder_file_flush(recorder_file *file);
 

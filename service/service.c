@@ -91,7 +91,7 @@ static strata_status open_parts(strata_service *service)
         return strata_fail_host_memory("a device service");
     strata_status status = strata_device_state_create_for(options->device, &service->state);
     if (status == STRATA_SUCCESS && options->record)
-        status = service_recorder_open(options->record, &service->recorder);
+        status = service_recorder_open(options->record, options->device, &service->recorder);
     options->record = NULL; /* the caller's text */
     return status == STRATA_SUCCESS ? service_mailbox_open(&service->mailbox, options->form == STRATA_SERVICE_ISOLATED)
                                     : status;

@@ -101,10 +101,29 @@ static void unmap(guest *ended)
     strata_host_free(ended);
 }
 
+static CUresult give_access_to(const guest *of, int device)
+{
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return strata_cu.MemSetAccess(of->base, of->reserved, &access, 1);
+}
+
+/* Other devices that can access the memory may, as they may the stack's: a program copies between devices without a
+ * word. */
+static CUresult give_access(const guest *of)
+{
+    int count = 0, can = 0;
+    const CUresult result = give_access_to(of, of->device);
+    if (result != CUDA_SUCCESS || !strata_cu.DeviceCanAccessPeer || strata_cu.DeviceGetCount(&count) != CUDA_SUCCESS)
+        return result;
+    for (int other = 0; other < count; other++)
+        if (other != of->device && strata_cu.DeviceCanAccessPeer(&can, other, of->device) == CUDA_SUCCESS && can)
+            (void)give_access_to(of, other);
+    return CUDA_SUCCESS;
+}
+
 static CUresult map_parts(guest *to, const exec_ipc_part *parts, size_t count)
 {
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = to->device},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].bytes;
@@ -114,7 +133,7 @@ static CUresult map_parts(guest *to, const exec_ipc_part *parts, size_t count)
     to->reserved = bytes;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = map_part(to, parts[i].bytes, parts[i].file);
-    return result == CUDA_SUCCESS ? strata_cu.MemSetAccess(to->base, bytes, &access, 1) : result;
+    return result == CUDA_SUCCESS ? give_access(to) : result;
 }
 
 /* Returns how many parts came with a descriptor; fewer than `count`: the offer is gone. */

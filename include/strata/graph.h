@@ -111,8 +111,8 @@ typedef enum strata_capture_state {
  * known stream is unknown until the capture ends. NULL pool: one of the graph's own. The thread that begins a capture
  * also ends it, unless the mode is relaxed; one that is left behind is discarded when the thread ends (before its C++
  * thread-local objects that were there at its first capture), the stream is released or unregistered, or the runtime is
- * destroyed. Errors: STREAM_CAPTURE (already captured), STALE, UNSUPPORTED, BUSY (the stream is held as last writer:
- * ref.h), OUT_OF_HOST_MEMORY, DRIVER. */
+ * destroyed. Errors: STREAM_CAPTURE (already captured), INVALID_VALUE (the legacy stream; known to the runtimes of
+ * another device), STALE, UNSUPPORTED, BUSY (the stream is held as last writer: ref.h), OUT_OF_HOST_MEMORY, DRIVER. */
 STRATA_API strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
                                               strata_capture_pool *pool);
 

@@ -32,8 +32,9 @@ STRATA_API strata_status strata_malloc(void **out, size_t bytes);
 STRATA_API strata_status strata_free(void *address);
 
 /* As strata_free, without the wait: work on `stream` so far, and recorded uses, may still use the memory. For all other
- * streams the caller has ordered `stream` after their work. Errors: as strata_runtime_deallocate_on, FOREIGN_POINTER.
- */
+ * streams the caller has ordered `stream` after their work. A default stream is the current context's, which is waited
+ * for on the host if that is not the context of the memory's device. Errors: as strata_runtime_deallocate_on,
+ * FOREIGN_POINTER. */
 STRATA_API strata_status strata_free_on(void *address, CUstream stream);
 
 /* Allocates `bytes` for work on `stream`, from the process's runtime of the stream's device, which for default streams

@@ -119,7 +119,8 @@ typedef struct strata_service_options {
     uint64_t worker_silence; /* isolated: a worker that says nothing for so long while requests wait, and does not
                                 answer a question, counts as stuck; 0: 10 s */
     const char *record; /* a file that is made for this service, and written with what it begins, to be asked again:
-                           service_replay.h. It exists: IO. NULL: nothing is recorded */
+                           service_replay.h. %d in its name is the device, which the files of several services need,
+                           %p the process, %% a %. It exists: IO. NULL: nothing is recorded */
 } strata_service_options;
 
 /* Makes a service and its thread, which then makes the context: strata_service_wait_ready waits for that. Requests may

@@ -71,6 +71,7 @@ typedef struct pool_chunk_store {
     CUmemAllocationProp contiguous; /* of contiguous chunks; guarded by map_lock, as the next */
     uint64_t contiguous_alignment;  /* of the next contiguous chunk's address */
     uint64_t peers;                 /* other devices with access: peers.h */
+    bool all_peers;                 /* they were not named */
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
     uint64_t granule;   /* of mappings; smallest chunk */

@@ -68,6 +68,7 @@ static strata_status mapped_open(pool_chunk_store *store, const strata_pool_opti
         status = pool_peers_resolve(store->device, given->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
+    store->all_peers = given->all_peers;
     store->properties = store->contiguous = properties_of(store->device, given->export_type);
     store->contiguous.requestedHandleTypes = all_handle_types(store->device);
     strata_call_scope scope;
@@ -151,8 +152,13 @@ static CUresult mapped_map(pool_chunk_store *store, const pool_chunk *chunk, CUd
 static CUresult mapped_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)
 {
     CUmemAccessDesc access[STRATA_DEVICE_LIMIT];
-    const size_t count = pool_peers_access(store->device, store->peers, access);
-    return strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
+    size_t count = pool_peers_access(store->device, store->peers, access);
+    CUresult result = strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
+    if (result != CUDA_SUCCESS && store->all_peers && count > 1) { /* such as more peers than a device can have */
+        count = pool_peers_access(store->device, 0, access);
+        result = strata_cu.MemSetAccess(address, (size_t)bytes, access, count);
+    }
+    return result;
 }
 
 static CUresult mapped_unmap(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)

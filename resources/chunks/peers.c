@@ -58,28 +58,46 @@ static strata_status can_access(int ordinal, const strata_device *device, bool *
                                                        ordinal, device->ordinal);
 }
 
-strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers)
+/* A program can do without the other devices: one of which the driver fails to tell is left out. */
+static uint64_t find_all(const strata_device *device, int count)
 {
-    int count = 0;
     uint64_t found = 0;
-    CUresult result = all || *peers ? strata_cu.DeviceGetCount(&count) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuDeviceGetCount", "counting the devices");
-    for (int i = 0; i < STRATA_DEVICE_LIMIT; i++) {
+    strata_error_suppress_begin();
+    for (int i = 0; i < count && i < STRATA_DEVICE_LIMIT; i++) {
         bool can = false;
-        if (i == device->ordinal || (all ? i >= count : !(*peers >> i & 1)))
+        if (i != device->ordinal && can_access(i, device, &can) == STRATA_SUCCESS && can)
+            found |= UINT64_C(1) << i;
+    }
+    strata_error_suppress_end(false);
+    return found;
+}
+
+static strata_status check_named(const strata_device *device, int count, uint64_t peers)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (int i = 0; i < STRATA_DEVICE_LIMIT && status == STRATA_SUCCESS; i++) {
+        bool can = false;
+        if (!(peers >> i & 1))
             continue;
         if (i >= count)
             return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: invalid device %d", i);
-        strata_status status = can_access(i, device, &can);
-        if (status == STRATA_SUCCESS && !can && !all)
+        status = can_access(i, device, &can);
+        if (status == STRATA_SUCCESS && !can)
             status = strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: peers: device %d cannot access memory of device %d",
                                  i, device->ordinal);
-        if (status != STRATA_SUCCESS)
-            return status;
-        found |= (uint64_t)can << i;
     }
-    *peers = found;
+    return status;
+}
+
+strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers)
+{
+    int count = 0;
+    const CUresult result = all || *peers ? strata_cu.DeviceGetCount(&count) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuDeviceGetCount", "counting the devices");
+    if (!all)
+        return check_named(device, count, *peers);
+    *peers = find_all(device, count);
     return STRATA_SUCCESS;
 }
 

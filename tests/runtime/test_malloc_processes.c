@@ -434,6 +434,46 @@ static void memory_for_a_stream_is_of_the_streams_device(void **state)
     test_child_run("child_names_streams_of_both_devices", (const char *const[]){"STRATA_SIM_DEVICES=2", NULL});
 }
 
+/* Under `late` the fill runs when a host waits for it, and so would fill the next block at the address. */
+static void child_frees_on_a_default_stream_of_the_other_device(void)
+{
+    const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    CUcontext here, there, after;
+    void *memory, *next;
+    test_open_driver_quietly();
+    test_make_current();
+    child_check(strata_cu.CtxGetCurrent(&here) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&there, 1) == CUDA_SUCCESS);
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        unsigned char byte = 0;
+        child_check(strata_cu.CtxSetCurrent(here) == CUDA_SUCCESS);
+        child_ok(strata_malloc_on(&memory, SMALL, streams[i]));
+        child_check(strata_cu.CtxSetCurrent(there) == CUDA_SUCCESS);
+        child_check(strata_cu.MemsetD8Async(address_of(memory), 1, SMALL, streams[i]) == CUDA_SUCCESS);
+        child_ok(strata_free_on(memory, streams[i]));
+        child_check(strata_cu.CtxGetCurrent(&after) == CUDA_SUCCESS && after == there);
+        child_check(strata_cu.CtxSetCurrent(here) == CUDA_SUCCESS);
+        child_ok(strata_malloc_on(&next, SMALL, streams[i]));
+        child_check(next == memory);
+        child_check(strata_cu.MemsetD8Async(address_of(next), 2, SMALL, streams[i]) == CUDA_SUCCESS);
+        child_check(strata_cu.StreamSynchronize(streams[i]) == CUDA_SUCCESS);
+        child_check(strata_cu.CtxSetCurrent(there) == CUDA_SUCCESS && strata_cu.CtxSynchronize() == CUDA_SUCCESS);
+        child_check(strata_cu.CtxSetCurrent(here) == CUDA_SUCCESS);
+        child_check(strata_cu.MemcpyDtoHAsync(&byte, address_of(next), 1, NULL) == CUDA_SUCCESS);
+        child_check(strata_cu.StreamSynchronize(NULL) == CUDA_SUCCESS && byte == 2);
+        child_ok(strata_free(next));
+    }
+}
+
+static void a_free_on_a_default_stream_comes_after_the_current_contexts(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("it has a second device");
+    test_child_run(
+        "child_frees_on_a_default_stream_of_the_other_device",
+        (const char *const[]){"STRATA_STACK=pool(peers=all)", "STRATA_SIM_DEVICES=2", "STRATA_SIM_POLICY=late", NULL});
+}
+
 static void child_is_the_first_to_use_the_device(void)
 {
     void *memory;
@@ -497,6 +537,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(child_goes_on_after_each_reset),
         TEST_SCENARIO(child_takes_the_last_memory),
         TEST_SCENARIO(child_uses_the_second_device),
+        TEST_SCENARIO(child_frees_on_a_default_stream_of_the_other_device),
         TEST_SCENARIO(child_names_streams_of_both_devices),
         TEST_SCENARIO(child_is_the_first_to_use_the_device),
         TEST_SCENARIO(child_frees_a_block_of_a_chunk),
@@ -518,6 +559,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_of_a_busy_stream_is_waited_for),
         cmocka_unit_test(memory_comes_from_the_current_device),
         cmocka_unit_test(memory_for_a_stream_is_of_the_streams_device),
+        cmocka_unit_test(a_free_on_a_default_stream_comes_after_the_current_contexts),
         cmocka_unit_test(a_program_may_begin_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

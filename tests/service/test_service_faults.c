@@ -422,6 +422,31 @@ static strata_ref *allocate_raw(strata_service *service, size_t bytes)
     return take(future).ref;
 }
 
+/* Each service of two records to a file of its own. */
+static void record_each(strata_service *services[2])
+{
+    char folder[] = "/tmp/strata-services-XXXXXX", name[64];
+    size_t count = 2;
+    child_check(mkdtemp(folder) != NULL);
+    snprintf(name, sizeof name, "%s/one", folder);
+    child_status(strata_services_create(&(strata_service_options){.record = name}, services, 2, &count),
+                 STRATA_ERROR_INVALID_VALUE);
+    child_check_words("put %d, the device, into its name");
+    child_check(access(name, F_OK) != 0);
+    snprintf(name, sizeof name, "%s/%%x", folder);
+    child_status(strata_service_create(&(strata_service_options){.record = name}, services),
+                 STRATA_ERROR_INVALID_VALUE);
+    child_check_words("expected %p (process), %d (the device) or %%");
+    snprintf(name, sizeof name, "%s/%%d", folder);
+    child_ok(strata_services_create(&(strata_service_options){.record = name}, services, 2, &count));
+    for (int device = 0; device < 2; device++) {
+        child_ok(strata_service_destroy(services[device]));
+        snprintf(name, sizeof name, "%s/%d", folder, device);
+        child_check(unlink(name) == 0);
+    }
+    child_check(rmdir(folder) == 0);
+}
+
 /* Each has a service, and the choice among them follows what they have. */
 static void a_service_for_each_device(void)
 {
@@ -469,6 +494,7 @@ static void a_service_for_each_device(void)
     child_ok(strata_services_create(NULL, services, ROOM, &count));
     child_check(count == 1);
     child_ok(strata_service_destroy(services[0]));
+    record_each(services);
 }
 
 static void check_device(strata_service *service, int device)

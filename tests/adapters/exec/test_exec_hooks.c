@@ -445,6 +445,16 @@ static void memory_of_a_pool_goes_to_another_process(void **state)
     check(run_wider("--children --guard --stack pool(export=fd)", "ipc"), 0, given, "");
 }
 
+static void memory_of_another_process_is_every_devices(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    setenv("IPC_OTHER_DEVICE", "1", 1);
+    check(run_wider("--ipc --children", "ipc"), 0, "read from another device: 7\none mapping, read 7 and 7\n", "");
+    unsetenv("IPC_OTHER_DEVICE");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
 /* Of the 110 MiB that the two may have together, 100 are one block, which both map. */
 static void memory_of_another_process_is_charged_where_it_was_made(void **state)
 {
@@ -657,6 +667,7 @@ int main(void)
         cmocka_unit_test(external_memory_ends_with_its_context),
         cmocka_unit_test(hidden_memory_is_reported_and_not_charged),
         cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
+        cmocka_unit_test(memory_of_another_process_is_every_devices),
         cmocka_unit_test(memory_of_another_process_is_charged_where_it_was_made),
         cmocka_unit_test(a_failed_free_leaves_the_handle_good),
         cmocka_unit_test(an_offer_without_a_socket_is_taken_back),

@@ -362,6 +362,63 @@ static CUresult CUDAAPI deny_access(int *can, CUdevice device, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
+static CUresult CUDAAPI fail_to_tell_access(int *can, CUdevice device, CUdevice peer)
+{
+    (void)can;
+    (void)device;
+    (void)peer;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* A program that uses one device has its memory, whatever has become of the others. */
+static void a_device_of_which_the_driver_cannot_tell_is_no_peer_of_all(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    strata_block block;
+    const strata_entry_table before = strata_cu;
+    strata_cu.DeviceCanAccessPeer = fail_to_tell_access;
+    const strata_status named = make_pool("pool(peers=1)", &runtime);
+    const strata_error why = *strata_last_error();
+    const strata_status all = make_pool(NULL, &runtime);
+    strata_cu.DeviceCanAccessPeer = before.DeviceCanAccessPeer;
+    check_status(named, STRATA_ERROR_DRIVER);
+    assert_non_null(strstr(why.message, "whether device 1 can access memory of device 0"));
+    check_ok(all);
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
+static PFN_cuMemSetAccess_v10020 set_access;
+
+/* As where a device can have no more peers. */
+static CUresult CUDAAPI refuse_peers(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    return count > 1 ? CUDA_ERROR_TOO_MANY_PEERS : set_access(address, bytes, access, count);
+}
+
+static void memory_that_the_driver_refuses_all_peers_is_its_own_devices(void **state)
+{
+    (void)state;
+    strata_runtime *runtime;
+    strata_block block;
+    for (int named = 0; named < 2; named++) {
+        check_ok(make_pool(named ? "pool(peers=1)" : NULL, &runtime));
+        set_access = strata_cu.MemSetAccess;
+        strata_cu.MemSetAccess = refuse_peers;
+        const strata_status status = strata_runtime_allocate(runtime, BYTES, NULL, &block);
+        strata_cu.MemSetAccess = set_access;
+        assert_int_equal(status == STRATA_SUCCESS, !named);
+        if (status == STRATA_SUCCESS) {
+            check_cu(test_cu()->MemsetD8Async(block.address, 1, BYTES, NULL));
+            check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+        }
+        check_cu(test_cu()->CtxSynchronize());
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
 static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
 {
     static const struct {
@@ -501,6 +558,8 @@ int main(void)
         cmocka_unit_test(a_pools_memory_is_its_own_devices_unless_peers_are_named),
         cmocka_unit_test(the_default_stacks_memory_is_every_devices),
         cmocka_unit_test(peers_that_cannot_be_are_refused_with_the_reason),
+        cmocka_unit_test(a_device_of_which_the_driver_cannot_tell_is_no_peer_of_all),
+        cmocka_unit_test(memory_that_the_driver_refuses_all_peers_is_its_own_devices),
     };
     int failed = test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
     return test_is_swept() ? failed : failed + cmocka_run_group_tests(others, NULL, NULL);

@@ -81,6 +81,19 @@ static void check_range(CUdeviceptr block, size_t bytes)
     CHECK(size != bytes || sizes[0] != bytes || sizes[1] != bytes);
 }
 
+/* A copy of another device's context reaches the memory, as it does memory of cuMemAlloc. */
+static void read_from_another_device(CUdeviceptr block)
+{
+    CUcontext here, there;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuCtxGetCurrent)(&here));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&there, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(there));
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(here));
+    printf("read from another device: %d\n", byte);
+}
+
 /* Opens twice and closes twice, as PyTorch's workers may, while a stream still works on the memory. */
 static int take(const char *text)
 {
@@ -102,6 +115,8 @@ static int take(const char *text)
     }
     CHECK(cuIpcOpenMemHandle_v2_found(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     check_range(block, bytes);
+    if (getenv("IPC_OTHER_DEVICE"))
+        read_from_another_device(block);
     CHECK(DRIVER(cuMemcpyDtoH)(&first, block, 1));
     CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
     CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
