@@ -129,6 +129,7 @@ class Mapping
 
   private:
     void map(int file, uint64_t bytes);
+    CUresult give_access(DeviceIndex device);
     void clear();
 
     CUdeviceptr base_ = 0;
@@ -150,6 +151,15 @@ void Mapping::map(int file, uint64_t bytes)
     mappings_.push_back(bytes);
 }
 
+CUresult Mapping::give_access(DeviceIndex device)
+{
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return driver_calls().MemSetAccess(base_, mapped_, &access, 1);
+}
+
 Mapping::Mapping(const SharedParts &parts, DeviceIndex device) : offset_(parts.offset)
 {
     uint64_t bytes = 0;
@@ -160,11 +170,10 @@ Mapping::Mapping(const SharedParts &parts, DeviceIndex device) : offset_(parts.o
         reserved_ = bytes;
         for (size_t i = 0; i < parts.bytes.size(); i++)
             map(parts.files[i], parts.bytes[i]);
-        CUmemAccessDesc access{};
-        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access.location.id = device;
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        check(driver_calls().MemSetAccess(base_, bytes, &access, 1), "cuMemSetAccess");
+        check(give_access(device), "cuMemSetAccess");
+        for (DeviceIndex other = 0; other < c10::cuda::device_count(); other++)
+            if (other != device)
+                give_access(other); /* if it can: a tensor's copy to another device names no devices */
     } catch (...) {
         clear();
         throw;

@@ -436,21 +436,15 @@ static void a_view_of_isolated_memory_is_recorded_with_its_place(void **state)
 
 static _Atomic unsigned recorder_calls;
 
-strata_status __real_service_recorder_open(const char *path, service_recorder **out);
-strata_status __wrap_service_recorder_open(const char *path, service_recorder **out);
-void __real_service_recorder_begin(service_recorder *recorder, strata_future *request);
-void __wrap_service_recorder_begin(service_recorder *recorder, strata_future *request);
-void __real_service_recorder_answer(service_recorder *recorder, const strata_future *request,
-                                    const strata_answer *answer);
-void __wrap_service_recorder_answer(service_recorder *recorder, const strata_future *request,
-                                    const strata_answer *answer);
-void __real_service_recorder_flush(service_recorder *recorder);
-void __wrap_service_recorder_flush(service_recorder *recorder);
+__typeof__(service_recorder_open) __real_service_recorder_open, __wrap_service_recorder_open;
+__typeof__(service_recorder_begin) __real_service_recorder_begin, __wrap_service_recorder_begin;
+__typeof__(service_recorder_answer) __real_service_recorder_answer, __wrap_service_recorder_answer;
+__typeof__(service_recorder_flush) __real_service_recorder_flush, __wrap_service_recorder_flush;
 
-strata_status __wrap_service_recorder_open(const char *path, service_recorder **out)
+strata_status __wrap_service_recorder_open(const char *path, int device, service_recorder **out)
 {
     atomic_fetch_add(&recorder_calls, 1);
-    return __real_service_recorder_open(path, out);
+    return __real_service_recorder_open(path, device, out);
 }
 
 void __wrap_service_recorder_begin(service_recorder *recorder, strata_future *request)

@@ -467,7 +467,8 @@ def receive(there, back):
         try:
             tensor = there.get()
             answer = "ok" if holds(tensor, wanted) else f"got {tensor.cpu()[:3]}, not {wanted}"
-            tensor.copy_(torch.full(tensor.shape, float(value)))
+            last = torch.device("cuda", torch.cuda.device_count() - 1)
+            tensor.copy_(torch.full(tensor.shape, float(value)).to(last))
             torch.cuda.synchronize()
             del tensor
             gc.collect()
@@ -660,6 +661,13 @@ def two_devices():
         expect("peers=all" in str(error), error)
     else:
         raise AssertionError("a pool without peers was taken for accessible")
+
+
+@check
+def shared_with_a_process_of_two_devices():
+    program = [sys.executable, os.path.abspath(__file__), "shared_with_a_process"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=dict(os.environ, STRATA_SIM_DEVICES="2"))
+    expect(done.returncode == 0, done.stdout[-600:], done.stderr[-600:])
 
 
 @check
