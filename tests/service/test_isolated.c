@@ -531,8 +531,8 @@ static void a_program_without_standard_streams_loses_nothing(void **state)
 {
     (void)state;
     enum { BYTES = 4096 };
-    strata_host_buffer *buffer;
-    strata_future *future;
+    strata_host_buffer *buffer = NULL;
+    strata_future *future = NULL;
     strata_service *own = NULL;
     const test_standard standard = test_standard_close();
     strata_status status = strata_service_create(&test_options, &own);
