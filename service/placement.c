@@ -9,6 +9,15 @@
 
 #include <string.h>
 
+/* Whether each device's recording has a name of its own. */
+static bool names_device(const char *record)
+{
+    for (const char *c = record; (c = strchr(c, '%')) && c[1]; c += 2)
+        if (c[1] == 'd')
+            return true;
+    return false;
+}
+
 strata_status strata_services_create(const strata_service_options *options, strata_service **services, size_t room,
                                      size_t *count)
 {
@@ -24,7 +33,7 @@ strata_status strata_services_create(const strata_service_options *options, stra
     if (status == STRATA_SUCCESS && *count > room)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_services_create: %zu devices, and room for %zu",
                              *count, room);
-    if (status == STRATA_SUCCESS && *count > 1 && one.record && !strstr(one.record, "%d"))
+    if (status == STRATA_SUCCESS && *count > 1 && one.record && !names_device(one.record))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE,
                              "strata_services_create: %zu services cannot record to one file, %.300s: put %%d, the "
                              "device, into its name",

@@ -6,8 +6,8 @@
 
 typedef struct service_recorder service_recorder;
 
-/* Makes the file, or opens a device such as /dev/null. Errors: IO (it exists; no such folder; a link), INVALID_VALUE,
- * OUT_OF_HOST_MEMORY. */
+/* Makes the file, or opens a device such as /dev/null; its name may have the letters of recorder_file_open. Errors: IO
+ * (it exists; no such folder; a link), INVALID_VALUE, OUT_OF_HOST_MEMORY. */
 strata_status service_recorder_open(const char *path, int device, service_recorder **out);
 
 /* Writes out what is left, if the thread has not, and closes the file. NULL is ignored. */

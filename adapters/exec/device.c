@@ -144,16 +144,14 @@ static bool outlives_context(const strata_stack *stack)
     return outlives;
 }
 
+/* Whether a layer that cuts blocks out of those below, and keeps what is free, stands above a budget. */
 static bool keeps_free_above_a_budget(const strata_stack *stack)
 {
-    static const char *const keepers[] = {"pool", "binning", "fixed"};
-    bool keeps = false;
-    for (size_t i = 0; i < stack->count; i++) {
-        const char *name = stack->layers[i]->ops->name;
-        if (keeps && strcmp(name, "budget") == 0)
-            return true;
-        for (size_t k = 0; k < sizeof keepers / sizeof keepers[0]; k++)
-            keeps |= strcmp(name, keepers[k]) == 0;
+    for (size_t i = 0; i < stack->internal_owner_count; i++) {
+        const strata_resource *owner = stack->internal_owners[i], *below = owner;
+        while ((below = strata_resource_next_below(owner, below)))
+            if (strcmp(below->ops->name, "budget") == 0)
+                return true;
     }
     return false;
 }

@@ -130,7 +130,7 @@ static strata_status open_client(strata_service *service)
 }
 
 /* Both are closed if one of them has no number above the standard streams'. */
-static bool raise_pair(int pair[2])
+static bool move_pair_up(int pair[2])
 {
     for (int i = 0; i < 2; i++) {
         pair[i] = strata_descriptor_move_up(pair[i]);
@@ -149,7 +149,7 @@ static bool make_pair(int pair[2])
     const isolated_change change = isolated_descriptors_begin();
     bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
     if (made)
-        made = raise_pair(pair);
+        made = move_pair_up(pair);
     const int error = errno;
     for (int i = 0; i < 2 && made; i++)
         isolated_descriptor_add(pair[i]);

@@ -20,9 +20,8 @@ bool sim_file_resize(int file, uint64_t bytes)
 /* A program that has closed its standard output still writes there. */
 static int above_standard_ones(int descriptor)
 {
-    if (descriptor < 0 || descriptor > STDERR_FILENO) {
+    if (descriptor < 0 || descriptor > STDERR_FILENO)
         return descriptor;
-    }
     const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     close(descriptor);
     return moved;

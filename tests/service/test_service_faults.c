@@ -433,6 +433,10 @@ static void record_each(strata_service *services[2])
                  STRATA_ERROR_INVALID_VALUE);
     child_check_words("put %d, the device, into its name");
     child_check(access(name, F_OK) != 0);
+    snprintf(name, sizeof name, "%s/%%%%d", folder); /* a % and a d */
+    child_status(strata_services_create(&(strata_service_options){.record = name}, services, 2, &count),
+                 STRATA_ERROR_INVALID_VALUE);
+    child_check_words("put %d, the device, into its name");
     snprintf(name, sizeof name, "%s/%%x", folder);
     child_status(strata_service_create(&(strata_service_options){.record = name}, services),
                  STRATA_ERROR_INVALID_VALUE);
